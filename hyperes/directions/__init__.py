@@ -1,0 +1,1 @@
+"""Direction sources: each turns a subset (or nothing) into a PEFT adapter folder."""

@@ -1,0 +1,236 @@
+"""One descent direction by a short GRPO+LoRA run (eq. 1). The only door to trl."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from hyperes import counter
+from hyperes.backbone import Backbone, load_model, load_tokenizer
+from hyperes.config import GrpoDirections
+from hyperes.errors import UserError
+from hyperes.files import append_json_line, read_json_lines, sync_folder, write_json_lines, write_text
+from hyperes.partition import prompts
+from hyperes.problems import Problem, content_key
+from hyperes.prompts import messages
+from hyperes.recipe import Recipe
+from hyperes.store import Store
+
+VERSION = 1
+STEPS_FILE = "steps.jsonl"
+DONE = "checkpoint.done"  # written last: a checkpoint without it was torn by a kill
+FLAT_WARNING = 0.8
+
+
+@dataclass(frozen=True)
+class GrpoTask:
+    """One run, picklable: a subset, a seed, the settings. ``recipe`` is the direction's, ``trajectory`` the run's."""
+
+    store: str
+    recipe: Recipe
+    trajectory: Recipe
+    backbone: Backbone
+    settings: GrpoDirections
+    subset: tuple[Problem, ...]
+    seed: int
+
+
+def recipes(settings: GrpoDirections, subset: list[Problem], backbone: Backbone, seed: int) -> tuple[Recipe, Recipe]:
+    """(direction, trajectory) recipes.
+
+    A direction is keyed by its own subset, never by how many others there are. The trajectory leaves out the number
+    of steps: a 4-step direction is the step-4 state of the 7-step run.
+    """
+    part = asdict(settings)
+    for other in ("count", "partition", "steps"):  # they only choose the subset, or where on the way to stop
+        part.pop(other)
+    part["seed"] = seed
+    upstream = {"subset": content_key(subset), "backbone": Recipe("backbone", 1, backbone.identity, {}).key}
+    trajectory = Recipe("trajectory", VERSION, part, upstream)
+    return Recipe("direction", VERSION, {"steps": settings.steps}, {"trajectory": trajectory.key}), trajectory
+
+
+def train(task: GrpoTask) -> Path:
+    """The published direction: trained, continued, or found. Returns its folder (adapter/, steps.jsonl)."""
+
+    def build(out: Path) -> None:
+        with store.workspace(task.trajectory, on_wait) as run:
+            if not (run / f"step-{task.settings.steps}").is_dir():
+                with _output_to(run / "train.log"):
+                    _continue_run(task, run)
+            shutil.rmtree(out / "adapter", ignore_errors=True)
+            shutil.copytree(run / f"step-{task.settings.steps}", out / "adapter")
+            rows = [row for _, row in read_json_lines(run / STEPS_FILE) if row["step"] <= task.settings.steps]
+        if all(row["zero_variance"] >= 1 for row in rows):
+            raise UserError(
+                f"direction on {len(task.subset)} problems: every group of {task.settings.group_size} completions got "
+                "equal rewards at every step, so there is no signal to learn from; the subset is too hard or too easy "
+                "for this backbone (raise directions.group_size or use another partition)"
+            )
+        write_json_lines(out / STEPS_FILE, rows)
+
+    def on_wait(message: str) -> None:
+        print(message, file=sys.stderr, flush=True)
+
+    store = Store(Path(task.store))
+    return store.build(task.recipe, build, on_wait).path
+
+
+def steps_so_far(store: Store, trajectory: Recipe) -> int:
+    """Optimiser steps a run has logged, for progress bars; read without its lock."""
+    path = store.root / trajectory.stage / trajectory.key[:24] / STEPS_FILE
+    with contextlib.suppress(OSError):
+        return path.read_bytes().count(b"\n")
+    return 0
+
+
+def _continue_run(task: GrpoTask, run: Path) -> None:
+    """Train from the last whole checkpoint in ``run`` (or from the start) to the asked step, bit for bit the same."""
+    import torch
+    from datasets import Dataset
+    from peft import LoraConfig
+    from transformers import TrainerCallback
+    from trl import GRPOConfig, GRPOTrainer
+
+    from hyperes.grading import grade_many
+
+    settings = task.settings
+    checkpoint = _last_whole_checkpoint(run)
+    done = int(checkpoint.name.rpartition("-")[2]) if checkpoint else 0
+    if (run / STEPS_FILE).exists():
+        rows = [row for _, row in read_json_lines(run / STEPS_FILE, torn_tail=True) if row["step"] <= done]
+        write_json_lines(run / STEPS_FILE, rows)
+
+    chosen = prompts(task.subset, settings.steps * settings.prompts_per_step, task.seed)
+    data = Dataset.from_list([{"prompt": messages(p.question), "answer": p.answer, "kind": p.kind} for p in chosen])
+
+    def reward(completions: list[list[dict[str, str]]], answer: list[str], kind: list[Any], **_: Any) -> list[float]:
+        """Binary: 1 where the judge calls the completion correct."""
+        verdicts = grade_many([completion[0]["content"] for completion in completions], answer, kind)
+        return [float(verdict.correct) for verdict in verdicts]
+
+    class Keeper(TrainerCallback):
+        """Per step: one line of metrics, the adapter of that step, and the mark of a whole checkpoint."""
+
+        def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any], **_: Any) -> None:
+            if "reward" in logs:
+                append_json_line(run / STEPS_FILE, _metrics(state.global_step, logs))
+
+        def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            folder = run / f"checkpoint-{state.global_step}"
+            partial, adapter = run / f".step-{state.global_step}", run / f"step-{state.global_step}"
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir()
+            for name in ("adapter_config.json", "adapter_model.safetensors"):
+                shutil.copy2(folder / name, partial / name)
+            sync_folder(partial)
+            if not adapter.is_dir():
+                os.replace(partial, adapter)
+            sync_folder(folder)
+            write_text(folder / DONE, "")
+            for old in run.glob("checkpoint-*"):
+                if old != folder:
+                    shutil.rmtree(old)
+
+    # TRL seeds itself and PEFT with this: without a seed of its own every direction would share its first LoRA A.
+    seed_parts = () if settings.shared_initialisation else (task.trajectory.upstream["subset"],)
+    seed = counter.key("grpo", task.seed, *seed_parts) % 2**31
+    on_cuda = task.backbone.device != "cpu" and torch.cuda.is_available()
+    arguments = GRPOConfig(
+        output_dir=str(run),
+        max_steps=settings.steps,
+        seed=seed,
+        data_seed=seed,
+        shuffle_dataset=False,  # the order is ours: a longer run begins with the shorter one
+        per_device_train_batch_size=settings.completions_per_pass,
+        gradient_accumulation_steps=settings.prompts_per_step * settings.group_size // settings.completions_per_pass,
+        num_generations=settings.group_size,
+        num_iterations=1,
+        loss_type="grpo",
+        scale_rewards="group",
+        beta=0.0,
+        epsilon=settings.clip,
+        learning_rate=settings.learning_rate,
+        lr_scheduler_type="constant",
+        warmup_steps=0,
+        temperature=settings.temperature,
+        max_completion_length=settings.max_new_tokens,
+        gradient_checkpointing=on_cuda,  # memory is what a GPU lacks and time what a CPU lacks
+        bf16=task.backbone.dtype == "bfloat16",
+        use_cpu=not on_cuda,
+        logging_steps=1,
+        logging_nan_inf_filter=False,
+        save_steps=1,
+        save_strategy="steps",
+        report_to="none",
+        disable_tqdm=True,
+        dataloader_pin_memory=False,
+    )
+    trainer = GRPOTrainer(
+        model=load_model(task.backbone),
+        processing_class=load_tokenizer(task.backbone),
+        args=arguments,
+        train_dataset=data,
+        reward_funcs=reward,
+        peft_config=LoraConfig(
+            r=settings.lora.rank,
+            lora_alpha=settings.lora.alpha,
+            target_modules=list(settings.lora.target_modules),
+            lora_dropout=0.0,
+            bias="none",
+            task_type="CAUSAL_LM",
+        ),
+        callbacks=[Keeper()],
+    )
+    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+
+
+def _metrics(step: int, logs: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "step": step,
+        "reward": logs["reward"],
+        "reward_std": logs["reward_std"],
+        "zero_variance": logs["frac_reward_zero_std"],
+        "loss": logs["loss"],
+        "gradient_norm": logs["grad_norm"],
+        "tokens": logs["completions/mean_length"],
+        "truncated": logs["completions/clipped_ratio"],
+        "entropy": logs["entropy"],
+    }
+
+
+def _last_whole_checkpoint(run: Path) -> Path | None:
+    """The newest checkpoint that was finished; torn ones are removed."""
+    whole = []
+    for folder in run.glob("checkpoint-*"):
+        if (folder / DONE).exists() and re.fullmatch(r"checkpoint-\d+", folder.name):
+            whole.append(folder)
+        else:
+            shutil.rmtree(folder)
+    return max(whole, key=lambda folder: int(folder.name.rpartition("-")[2]), default=None)
+
+
+@contextlib.contextmanager
+def _output_to(path: Path) -> Iterator[None]:
+    """What libraries print goes to a log beside the run; the terminal belongs to the progress bars."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    saved = os.dup(1), os.dup(2)
+    with path.open("ab") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            for number, copy in zip((1, 2), saved, strict=True):
+                os.dup2(copy, number)
+                os.close(copy)

@@ -1,0 +1,1 @@
+"""Engines: prompts to completions."""

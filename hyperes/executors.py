@@ -1,0 +1,143 @@
+"""Who does the work: a plain loop, or worker processes that live as long as the run."""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, TypeVar
+
+from hyperes.config import ExecutorConfig
+from hyperes.errors import UserError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+POLL_SECONDS = 0.5
+
+
+class Executor:
+    """``map`` over worker processes; with one worker, tasks that need no child run in this process.
+
+    Tasks are module-level functions of picklable items. What a task keeps between calls (a loaded model) it keeps
+    in its own process, so every worker loads a thing once.
+    """
+
+    def __init__(self, config: ExecutorConfig) -> None:
+        self._workers = config.workers
+        self._threads = config.threads or max(1, _cores() // config.workers)
+        self._pool: ProcessPoolExecutor | None = None
+        # Libraries read these when they are first imported, here and in every child.
+        os.environ["OMP_NUM_THREADS"] = str(self._threads)
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+    def __enter__(self) -> Executor:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.close(kill=kind is not None)
+
+    def map(
+        self,
+        task: Callable[[Item], Result],
+        items: Sequence[Item],
+        on_result: Callable[[int, Result], None] = lambda index, result: None,
+        on_poll: Callable[[], None] = lambda: None,
+        in_child: bool = False,
+    ) -> list[Result]:
+        """``[task(item) for item in items]``, calling ``on_result(index, result)`` as each one is done.
+
+        in_child  never run in this process, even with one worker.
+        on_poll   called about twice a second while waiting for children.
+
+        The first exception of a task is raised here once running tasks have been told to stop.
+        Raises UserError when a worker died (out of memory, killed).
+        """
+        results: dict[int, Result] = {}
+        if self._workers == 1 and not in_child:
+            _limit_threads(self._threads)
+            for index, item in enumerate(items):
+                results[index] = task(item)
+                on_result(index, results[index])
+            return [results[index] for index in range(len(items))]
+        pool = self._started()
+        futures: dict[Future[Result], int] = {pool.submit(task, item): index for index, item in enumerate(items)}
+        pending = set(futures)
+        try:
+            while pending:
+                done, pending = wait(pending, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED)
+                for future in sorted(done, key=futures.__getitem__):
+                    index = futures[future]
+                    results[index] = future.result()
+                    on_result(index, results[index])
+                on_poll()
+        except BrokenProcessPool as error:
+            self._pool = None
+            raise UserError(
+                "a worker process died (out of memory, or killed); finished work is kept: run the same command again, "
+                "perhaps with fewer executor.workers"
+            ) from error
+        except BaseException:
+            for future in pending:
+                future.cancel()
+            raise
+        return [results[index] for index in range(len(items))]
+
+    def _started(self) -> ProcessPoolExecutor:
+        if self._pool is None:
+            context = multiprocessing.get_context("spawn")
+            counter = context.Value("i", 0)
+            self._pool = ProcessPoolExecutor(
+                self._workers,
+                mp_context=context,
+                initializer=_start_worker,
+                initargs=(counter, self._threads, os.getpid()),
+            )
+        return self._pool
+
+    def close(self, kill: bool = False) -> None:
+        """Let the workers go; with ``kill`` stop them in the middle of what they do."""
+        if self._pool is None:
+            return
+        if kill:
+            for process in list((self._pool._processes or {}).values()):
+                process.kill()
+        self._pool.shutdown(wait=not kill, cancel_futures=True)
+        self._pool = None
+
+
+def _start_worker(counter: Any, threads: int, parent: int) -> None:
+    """A worker dies with its parent, leaves Ctrl-C to it, and takes its share of cores and GPUs."""
+    _die_with_parent(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with counter.get_lock():
+        rank = counter.value
+        counter.value += 1
+    _limit_threads(threads)
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.set_device(rank % torch.cuda.device_count())
+
+
+def _die_with_parent(parent: int) -> None:
+    """Linux: a worker whose parent is killed would go on training and hold the store's lock."""
+    if sys.platform == "linux":
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL)
+        if os.getppid() != parent:  # it died before the call above
+            os._exit(1)
+
+
+def _limit_threads(threads: int) -> None:
+    import torch
+
+    torch.set_num_threads(threads)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,137 @@
+"""Files are published whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from hyperes.errors import UserError
+
+_TEMPORARY = re.compile(r"\.(.+)\.\d+\.[0-9a-f]{16}\.tmp")
+
+
+def canonical_json(value: Any) -> str:
+    """The one JSON text of a value: sorted keys, no spaces, NaN and infinity refused."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def digest(value: Any) -> str:
+    """SHA-256 (hex) of the canonical JSON of ``value``."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 (hex) of a file's bytes."""
+    with path.open("rb") as stream:
+        sha = hashlib.sha256()
+        while block := stream.read(1 << 20):
+            sha.update(block)
+    return sha.hexdigest()
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write ``text`` to a temporary neighbour, flush it to disk, then rename it onto ``path``."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # the token keeps apart two threads of one process, and two hosts whose process ids agree
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(8)}.tmp")
+    try:
+        with temporary.open("w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def remove_torn(folder: Path) -> None:
+    """Remove what ``write_text`` left under ``folder`` when it was killed; nobody may be writing there."""
+    for path in folder.rglob(".*.tmp"):
+        if _TEMPORARY.fullmatch(path.name):
+            path.unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush every file and directory under ``folder`` to disk, so that a power cut after a rename loses nothing."""
+    for parent, _, names in os.walk(folder, topdown=False):
+        for path in (Path(parent, name) for name in names):
+            if path.is_file() and not path.is_symlink():
+                _sync(path)
+        sync_directory(Path(parent))
+
+
+def sync_directory(folder: Path) -> None:
+    """Flush a directory's own entries; a file system that cannot do so is passed over."""
+    with suppress(OSError):
+        _sync(folder)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Publish ``value`` as indented JSON (see ``write_text``)."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def write_json_lines(path: Path, rows: Iterable[Any]) -> None:
+    """Publish one canonical JSON object per line (see ``write_text``)."""
+    write_text(path, "".join(canonical_json(row) + "\n" for row in rows))
+
+
+def append_json_line(path: Path, row: Any) -> None:
+    """Append one line and flush it to disk: a killed writer leaves at most one torn last line."""
+    with path.open("a", encoding="utf-8") as stream:
+        stream.write(canonical_json(row) + "\n")
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def read_json(path: Path) -> Any:
+    """Parse a JSON file; a missing or malformed one raises UserError naming file and line."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path}, line {error.lineno}: not valid JSON ({error.msg})") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
+
+
+def read_json_lines(path: Path, *, torn_tail: bool = False) -> Iterator[tuple[int, Any]]:
+    """Yield (line number from 1, value) of a JSON-lines file; blank lines are passed over.
+
+    ``torn_tail=True`` forgives a last line without its newline that does not parse: the writer was
+    killed inside it. Any other malformed line raises UserError naming file and line.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
+    lines = text.split("\n")
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except json.JSONDecodeError as error:
+            if torn_tail and number == len(lines):
+                return
+            raise UserError(f"{path}, line {number}: not valid JSON ({error.msg})") from None
+        yield number, value

@@ -1,0 +1,53 @@
+"""The live model: candidates are written into its weights in place, from a pristine base."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from hyperes.genome import Candidate
+from hyperes.mergers import merge
+from hyperes.pool import Pool, group_of
+
+
+class Resident:
+    """A loaded model whose merged weights can be set to any candidate and back.
+
+    The base of every weight that the pool touches is kept untouched beside the model: a candidate is always written
+    as base + gamma * merged, never added to what stands there, so nothing drifts however many are written.
+    """
+
+    def __init__(self, model: Any, pool: Pool, seed: int, resample_masks: bool = False) -> None:
+        parameters = dict(model.named_parameters())
+        shapes = {name: tuple(parameter.shape) for name, parameter in parameters.items()}
+        pool.check_fits(shapes, str(model.config.name_or_path or type(model).__name__))
+        self.model = model
+        self._pool = pool
+        self._seed = seed
+        self._resample = resample_masks
+        self._live = {name: parameters[name] for name in pool.weights}
+        self._base = {name: parameter.detach().clone() for name, parameter in self._live.items()}
+
+    @torch.no_grad()
+    def write(self, candidate: Candidate) -> None:
+        """Set the weights to theta_0 + gamma * merged (eq. 21); computed in float32, rounded once to the model's dtype."""
+        row = {group: index for index, group in enumerate(candidate.groups)}
+        salt = candidate.key if self._resample else ""
+        for name, parameter in self._live.items():
+            index = row[group_of(name)]
+            merged = merge(
+                self._pool.deltas(name),
+                candidate.drop_rate[index],
+                candidate.weight[index],
+                self._pool.uniform(name, self._seed, salt) if candidate.dare else None,
+                dare=candidate.dare,
+                ties=candidate.ties,
+            )
+            parameter.copy_(self._base[name].float().add_(merged, alpha=candidate.gamma))
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """Set the weights back to the base, bit for bit."""
+        for name, parameter in self._live.items():
+            parameter.copy_(self._base[name])

@@ -1,0 +1,330 @@
+"""The stages of a run. Each is a recipe and a builder; what it needs it is handed, what it makes is in the store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hyperes import evaluation, fitness, problems
+from hyperes.backbone import Backbone
+from hyperes.config import AdapterDirections, Config, GrpoDirections
+from hyperes.directions import adapters, grpo
+from hyperes.evaluation import Bench, Task
+from hyperes.executors import Executor
+from hyperes.files import read_json, read_json_lines, write_json, write_json_lines
+from hyperes.fitness import Fitness
+from hyperes.genome import Candidate, Genome
+from hyperes.partition import partition
+from hyperes.pool import OTHER, group_of, group_order, read_adapter
+from hyperes.problems import Problem, Problems, content_key
+from hyperes.progress import stage
+from hyperes.recipe import Recipe
+from hyperes.search import grid
+from hyperes.search.evolve import Generation, evolve
+from hyperes.store import Artifact, Store
+from hyperes.tracking import Tracker
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Session:
+    """What every stage works with, none of which may change a result."""
+
+    store: Store
+    executor: Executor
+    tracker: Tracker
+
+
+@dataclass(frozen=True)
+class Direction:
+    """One direction of the pool: its identity, its PEFT folder, its training history."""
+
+    key: str
+    folder: Path
+    steps: list[dict[str, Any]]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The candidate that a search settled on."""
+
+    candidate: Candidate
+    drop_rate: float  # the shared one it started from
+    scale: float
+    fitness: float | None  # validation accuracy; None where nothing was searched
+    evaluations: int  # candidates evaluated to get here
+    seconds: float
+    artifact: str | None
+    z: list[float] | None = None
+
+
+def on_wait(message: str) -> None:
+    print(message, flush=True)
+
+
+def prepare_problems(session: Session, config: Config) -> tuple[Problems, Path]:
+    """Problems of all sources, validation drawn apart; returns them and their folder."""
+    with stage("problems", 1) as bar:
+        recipe = Recipe("problems", problems.VERSION, problems.recipe_slice(config.dataset, config.seed), {})
+        folder = session.store.build(
+            recipe, lambda out: problems.prepare(config.dataset, config.seed, out), on_wait
+        ).path
+        ready = problems.read(folder)
+        removed = len(read_json(folder / "report.json")["removed_from_train"])
+        suites = ", ".join(f"{name} {len(suite)}" for name, suite in ready.suites.items())
+        dropped = f", {removed} repeated or test questions removed" if removed else ""
+        bar.summary = f"{len(ready.train)} train, {len(ready.validation)} validation{dropped}; tests: {suites}"
+    return ready, folder
+
+
+def make_directions(session: Session, config: Config, backbone: Backbone, train: Sequence[Problem]) -> list[Direction]:
+    """The N descent directions, trained in child processes where the store does not have them."""
+    settings = config.directions
+    if settings.source == "none":
+        return []
+    if isinstance(settings, AdapterDirections):
+        return [Direction(adapters.key(Path(path)), Path(path), [], 0.0) for path in settings.paths]
+    assert isinstance(settings, GrpoDirections)
+    subsets = partition(train, settings.partition, settings.count, config.seed)
+    tasks = []
+    for subset in subsets:
+        recipe, trajectory = grpo.recipes(settings, subset, backbone, config.seed)
+        tasks.append(
+            grpo.GrpoTask(str(session.store.root), recipe, trajectory, backbone, settings, tuple(subset), config.seed)
+        )
+    missing = [task for task in tasks if session.store.find(task.recipe) is None]
+    with stage("directions", len(tasks) * settings.steps) as bar:
+        reused = (len(tasks) - len(missing)) * settings.steps
+
+        def poll() -> None:
+            steps = (grpo.steps_so_far(session.store, task.trajectory) for task in missing)
+            bar.set(reused + sum(min(done, settings.steps) for done in steps))
+
+        poll()
+        session.executor.map(grpo.train, missing, on_poll=poll, in_child=True)
+        directions = [_finished(session.store, task) for task in tasks]
+        first = float(np.mean([direction.steps[0]["reward"] for direction in directions]))
+        last = float(np.mean([direction.steps[-1]["reward"] for direction in directions]))
+        flat = [float(np.mean([row["zero_variance"] for row in direction.steps])) for direction in directions]
+        bar.summary = (
+            f"{len(missing)} trained, {len(tasks) - len(missing)} reused, {settings.steps} steps each; mean reward "
+            f"{first:.3f} -> {last:.3f}; groups without signal {100 * min(flat):.0f}-{100 * max(flat):.0f} %"
+        )
+    for index, direction in enumerate(directions):
+        for row in direction.steps:
+            session.tracker.log(f"directions/{index:02d}", row)
+        if flat[index] > grpo.FLAT_WARNING:
+            print(f"warning: direction {index}: {100 * flat[index]:.0f} % of its groups had equal rewards, so it is "
+                  "mostly noise at full size; its subset is too hard or too easy for this backbone")  # fmt: skip
+    return directions
+
+
+def genome_of(directions: Sequence[Direction]) -> Genome:
+    """The search space over the pool: its layer groups in order, times N directions."""
+    groups = {group_of(name) for direction in directions for name in read_adapter(direction.folder)}
+    searched = tuple(sorted(groups - {OTHER}, key=group_order))
+    return Genome(searched, len(directions), (OTHER,) if OTHER in groups else ())
+
+
+def make_bench(config: Config, backbone: Backbone, directions: Sequence[Direction]) -> Bench:
+    pairs = tuple((direction.key, str(direction.folder)) for direction in directions)
+    return Bench(
+        backbone, pairs, config.merger.mask, config.seed, config.engine.max_new_tokens, config.engine.batch_size
+    )
+
+
+def make_fitness(session: Session, bench: Bench, folder: Path, validation: Sequence[Problem]) -> Fitness:
+    return Fitness(session.store, session.executor, bench, str(folder / "validation.jsonl"), content_key(validation))
+
+
+def gamma(config: Config, scale: float) -> float:
+    """The global magnitude of the merged update (eq. 21)."""
+    return scale * config.directions.count if config.merger.magnitude == "scale_times_count" else 1.0
+
+
+def fixed_choice(config: Config, genome: Genome) -> Choice:
+    """No search: the merger's own scale and drop rate for every group."""
+    merger = config.merger
+    rate = merger.drop_rate if merger.dare else 0.0
+    candidate = genome.shared(rate, gamma=gamma(config, merger.scale), dare=merger.dare, ties=merger.ties)
+    return Choice(candidate, rate, merger.scale, None, 0, 0.0, None)
+
+
+def search_grid(session: Session, config: Config, genome: Genome, judge: Fitness) -> Choice:
+    """Warm start (eq. 22): the best shared scale and drop rate with the merger's own flags."""
+    settings, merger = config.optimizer.grid, config.merger
+    assert settings is not None
+    points = grid.points(settings.scales, settings.drop_rates, settings.dare, settings.ties)
+
+    def candidate(point: grid.GridPoint) -> Candidate:
+        return genome.shared(point.drop_rate, gamma=gamma(config, point.scale), dare=point.dare, ties=point.ties)
+
+    def build(out: Path) -> None:
+        scores = judge([candidate(point) for point in points], bar.advance)
+        rows = [{**asdict(point), "fitness": score} for point, score in zip(points, scores, strict=True)]
+        write_json_lines(out / "grid.jsonl", rows)
+
+    slice_ = {"points": [asdict(point) for point in points], "magnitude": merger.magnitude}
+    with stage("grid", len(points)) as bar:
+        artifact = session.store.build(Recipe("grid", VERSION, slice_, {"fitness": judge.context}), build, on_wait)
+        rows = [row for _, row in read_json_lines(artifact.path / "grid.jsonl")]
+        scores = [row["fitness"] for row in rows]
+        best, start = grid.choose(points, scores), grid.choose_start(points, scores, merger.dare, merger.ties)
+        chosen = points[start]
+        bar.summary = (
+            f"{len(points)} points; start scale {chosen.scale:g}, drop rate {chosen.drop_rate:g}: validation "
+            f"{100 * scores[start]:.1f} % (best of all flags {100 * scores[best]:.1f} %)"
+        )
+    for index, row in enumerate(rows):
+        session.tracker.log("grid", {"point": index, **row})
+    for warning in grid.edge_warnings(points, start):
+        print(f"warning: {warning}")
+    return Choice(
+        candidate(chosen), chosen.drop_rate, chosen.scale, scores[start], len(points), _seconds(artifact), artifact.key
+    )
+
+
+def evolve_coefficients(session: Session, config: Config, genome: Genome, judge: Fitness, start: Choice) -> Choice:
+    """CMA-ES over every group's coefficients (eq. 23-31); the answer is the final distribution mean."""
+    settings, merger = config.optimizer.evolution, config.merger
+    assert settings is not None
+    population = settings.population or genome.population
+    z0 = genome.start(start.drop_rate)
+
+    def decode(z: np.ndarray) -> Candidate:
+        return genome.decode(
+            z, gamma=start.candidate.gamma, dare=merger.dare, ties=merger.ties, shared_drop_rate=start.drop_rate
+        )
+
+    def build(out: Path) -> None:
+        def on_generation(generation: Generation) -> None:
+            if generation.replayed:
+                bar.advance(population)
+            session.tracker.log("evolve", _generation_row(generation))
+            logged.append(generation.number)
+            bar.note(f"best {generation.best:.3f} mean {generation.mean:.3f} sigma {generation.sigma:.3f}")
+
+        outcome = evolve(
+            out / "trials.jsonl",
+            z0,
+            sigma=settings.sigma,
+            population=population,
+            generations=settings.generations,
+            seed=config.seed,
+            diagonal=settings.diagonal,
+            evaluate=lambda vectors: judge([decode(z) for z in vectors], bar.advance),
+            on_generation=on_generation,
+        )
+        history = [_generation_row(generation) for generation in outcome.generations]
+        answer = {
+            "z": outcome.mean_vector.tolist(),
+            "fitness": judge([decode(outcome.mean_vector)])[0],
+            "best_seen": outcome.best_fitness,
+            "generations": history,
+        }
+        write_json(out / "evolution.json", answer)
+
+    slice_ = {
+        **asdict(settings),
+        "population": population,
+        "start": z0.tolist(),
+        "gamma": start.candidate.gamma,
+        "shared_drop_rate": start.drop_rate,
+        "dare": merger.dare,
+        "ties": merger.ties,
+    }
+    logged: list[int] = []
+    with stage("evolve", population * settings.generations) as bar:
+        artifact = session.store.build(Recipe("evolve", VERSION, slice_, {"fitness": judge.context}), build, on_wait)
+        answer = read_json(artifact.path / "evolution.json")
+        bar.summary = (
+            f"{settings.generations} generations x {population} over {genome.dimension} variables: validation of the "
+            f"final mean {100 * answer['fitness']:.1f} % (best candidate seen {100 * answer['best_seen']:.1f} %)"
+        )
+    for row in [] if logged else answer["generations"]:
+        session.tracker.log("evolve", row)
+    evaluations = start.evaluations + population * settings.generations + 1
+    return Choice(
+        decode(np.array(answer["z"])), start.drop_rate, start.scale, answer["fitness"], evaluations,
+        _seconds(artifact), artifact.key, answer["z"],
+    )  # fmt: skip
+
+
+def chosen_suites(config: Config, ready: Problems) -> dict[str, tuple[Problem, ...]]:
+    """The test suites of this run, each cut to the asked size."""
+    return {name: ready.suites[name][: config.test.limit] for name in config.test.suites or config.dataset.suites}
+
+
+def test(
+    session: Session,
+    config: Config,
+    bench: Bench,
+    folder: Path,
+    suites: dict[str, tuple[Problem, ...]],
+    choice: Choice | None,
+) -> dict[str, dict[str, Artifact]]:
+    """Records of the base and, where there is one, the chosen candidate on every suite: {model: {suite: artifact}}."""
+    settings = config.test
+    base = Bench(bench.backbone, (), bench.mask, bench.seed, bench.max_new_tokens, bench.batch_size)
+    models: dict[str, tuple[Bench, Candidate | None]] = {"base": (base, None)}
+    if choice is not None:
+        models["merged"] = (bench, choice.candidate)
+    jobs = []
+    for model, (where, candidate) in models.items():
+        for name, suite in suites.items():
+            recipe = _evaluation_recipe(where, candidate, settings.temperature, settings.top_p, suite)
+            path = str(folder / "suites" / f"{name}.jsonl")
+            task = Task(where, candidate, path, settings.limit, settings.temperature, settings.top_p)
+            jobs.append((model, name, recipe, task))
+    with stage("test", len(jobs)) as bar:
+        missing = [(recipe, task) for _, _, recipe, task in jobs if session.store.find(recipe) is None]
+        bar.advance(len(jobs) - len(missing))
+
+        def keep(index: int, records: list[evaluation.Record]) -> None:
+            rows = evaluation.records_as_rows(records)
+            session.store.build(missing[index][0], lambda out: write_json_lines(out / "records.jsonl", rows), on_wait)
+            bar.advance()
+
+        session.executor.map(evaluation.evaluate, [task for _, task in missing], keep)
+        bar.summary = f"{len(missing)} evaluations made, {len(jobs) - len(missing)} reused"
+    made: dict[str, dict[str, Artifact]] = {model: {} for model in models}
+    for model, name, recipe, _ in jobs:
+        artifact = session.store.find(recipe)
+        assert artifact is not None
+        made[model][name] = artifact
+    return made
+
+
+def _evaluation_recipe(
+    bench: Bench, candidate: Candidate | None, temperature: float, top_p: float, suite: Sequence[Problem]
+) -> Recipe:
+    slice_ = {**fitness.bench_slice(bench), "temperature": temperature, "top_p": top_p}
+    if candidate is None:
+        slice_.pop("mask")  # the base is the same model whatever is merged into it later
+        if temperature == 0:
+            slice_.pop("seed")
+    slice_["candidate"] = candidate.key if candidate else "base"
+    upstream = {f"direction-{index}": key for index, (key, _) in enumerate(bench.directions)}
+    return Recipe("evaluation", evaluation.VERSION, slice_, {**upstream, "problems": content_key(suite)})
+
+
+def _finished(store: Store, task: grpo.GrpoTask) -> Direction:
+    artifact = store.find(task.recipe)
+    assert artifact is not None
+    steps = [row for _, row in read_json_lines(artifact.path / grpo.STEPS_FILE)]
+    return Direction(artifact.key, artifact.path / "adapter", steps, _seconds(artifact))
+
+
+def _seconds(artifact: Artifact) -> float:
+    return float(read_json(artifact.path / "recipe.json")["seconds"])
+
+
+def _generation_row(generation: Generation) -> dict[str, Any]:
+    names = ("best", "mean", "std", "sigma")
+    return {"generation": generation.number, **{name: getattr(generation, name) for name in names}}
