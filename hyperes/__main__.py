@@ -8,6 +8,7 @@ from pathlib import Path
 import hydra
 from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from hyperes.compose import precheck, register, to_config
@@ -20,7 +21,13 @@ def job(composed: DictConfig) -> None:
     """One job, alone or of a sweep."""
     from hyperes.pipeline import run
 
-    run(to_config(composed), Path(HydraConfig.get().runtime.output_dir))
+    try:
+        run(to_config(composed), Path(HydraConfig.get().runtime.output_dir))
+    except UserError as error:
+        if HydraConfig.get().mode == RunMode.MULTIRUN:
+            raise  # Hydra reports it and goes on with the sweep's other jobs
+        print(f"hyperes: {error}", file=sys.stderr)
+        sys.exit(2)
 
 
 def main() -> int:

@@ -78,11 +78,12 @@ def precheck(overrides: Sequence[str], config_dir: str | None) -> None:
     try:
         with initialize_config_dir(str(CONF_DIR), version_base="1.3"):
             search_path = [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"] if config_dir else []
-            compose("config", overrides=[*overrides, *search_path], return_hydra_config=True)
+            composed = compose("config", overrides=[*overrides, *search_path])
     except (HydraException, OmegaConfBaseException) as error:
         raise UserError(_explain(error)) from error
     finally:
         GlobalHydra.instance().clear()
+    to_config(composed)
 
 
 def to_config(composed: DictConfig) -> Config:
@@ -107,7 +108,7 @@ def validate(config: Config) -> None:
             raise UserError(f"{key}={value}: no such choice; choose from {', '.join(choices)}")
     for key in POSITIVE:
         value = _lookup(config, key)
-        if value is not None and not value > 0:
+        if isinstance(value, (int, float)) and value <= 0:
             raise UserError(f"{key}={value}: must be above 0")
     directions, optimizer, merger = config.directions, config.optimizer, config.merger
     if directions.source == "none":

@@ -20,6 +20,7 @@ class BackboneSettings:
     """Numbers that belong to a backbone rather than to a method. Other groups refer to them by interpolation."""
 
     direction_count: int = 10  # N
+    steps: int = 7  # optimiser steps of one direction
     baseline_steps: int = 78  # of the single-run baselines; 78 x 256 = 19,968 samples
     learning_rate: float = 2e-5  # of the short GRPO runs; not published
     prompts_per_step: int = 256  # prompts (not completions) of one optimiser step
@@ -27,6 +28,7 @@ class BackboneSettings:
     max_new_tokens: int = 1024
     batch_size: int = 256  # completions generated together
     generations: int = 20  # of CMA-ES; not published
+    population: int | None = None  # null: 4 + floor(3 ln dimension), eq. 27
     scales: list[float] = field(default_factory=lambda: [round(1 + k / 10, 1) for k in range(21)])
     drop_rates: list[float] = field(default_factory=lambda: [0.3, 0.5, 0.7, 0.9])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import pairwise
 
 from hyperes.errors import UserError
 from hyperes.problems import Problem, shuffled
@@ -43,7 +44,7 @@ def hop_buckets(pool: Sequence[Problem], count: int, seed: int) -> list[list[Pro
         levels[problem.hops].append(problem)
     buckets = [levels[hops] for hops in sorted(levels)]
     while len(buckets) > count:
-        sizes = [len(left) + len(right) for left, right in zip(buckets, buckets[1:], strict=False)]
+        sizes = [len(left) + len(right) for left, right in pairwise(buckets)]
         at = sizes.index(min(sizes))
         buckets[at : at + 2] = [buckets[at] + buckets[at + 1]]
     while len(buckets) < count:

@@ -115,7 +115,7 @@ class Pool:
                     raise UserError(f"direction {key}: changes {name}, which {model} does not have (another base?)")
                 if factors.shape != shapes[name]:
                     raise UserError(
-                        f"direction {key}: {name} has shape {factors.shape}, but {shapes[name]} in {model} (another base?)"
+                        f"direction {key}: {name} has shape {factors.shape}, {model} has {shapes[name]} (another base?)"
                     )
 
     def deltas(self, weight: str) -> Tensor:

@@ -14,6 +14,7 @@ from hyperes.bundled import wordproblems
 from hyperes.config import DatasetConfig, SourceConfig
 from hyperes.errors import UserError
 from hyperes.files import digest, file_digest, read_json_lines, write_json, write_json_lines
+from hyperes.grading import Kind
 
 VERSION = 1
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
@@ -29,7 +30,7 @@ class Problem:
     id: str
     question: str
     answer: str
-    kind: str  # how grading compares: numeric | symbolic
+    kind: Kind  # how grading compares
     split: str  # train | validation | test
     hops: int | None = None
 

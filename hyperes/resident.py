@@ -31,7 +31,7 @@ class Resident:
 
     @torch.no_grad()
     def write(self, candidate: Candidate) -> None:
-        """Set the weights to theta_0 + gamma * merged (eq. 21); computed in float32, rounded once to the model's dtype."""
+        """Set the weights to theta_0 + gamma * merged (eq. 21), computed in float32 and rounded once."""
         row = {group: index for index, group in enumerate(candidate.groups)}
         salt = candidate.key if self._resample else ""
         for name, parameter in self._live.items():

@@ -39,7 +39,7 @@ class Tracker:
         folder.mkdir(parents=True, exist_ok=True)
         self._superseded = list((folder / "wandb").glob(f"offline-run-*-{self._id}"))
         self._run = wandb.init(
-            mode=self._settings.mode,
+            mode=self._settings.mode,  # type: ignore[arg-type]  # one of the choices that compose checked
             project=self._settings.project,
             entity=self._settings.entity,
             dir=str(folder),

@@ -18,8 +18,8 @@ EQUAL_HOPS = (1.0,) * MAX_HOPS
 # Share of all questions (in percent of the hash range) that each split owns.
 SPLITS = {"pretrain": range(50), "train": range(50, 80), "test": range(80, 100)}
 
-NAMES = ["Anna", "Ben", "Carla", "David", "Emma", "Felix", "Grace", "Henry", "Iris", "Jack", "Kate", "Leo", "Maria", "Noah", "Olga", "Paul"]
-THINGS = ["apples", "books", "coins", "cards", "eggs", "marbles", "pencils", "shells", "stamps", "stickers", "toys", "nuts"]
+NAMES = "Anna Ben Carla David Emma Felix Grace Henry Iris Jack Kate Leo Maria Noah Olga Paul".split()  # noqa: SIM905
+THINGS = "apples books coins cards eggs marbles pencils shells stamps stickers toys nuts".split()  # noqa: SIM905
 
 OPENINGS = (
     "{name} has {n} {things}.",
