@@ -41,6 +41,9 @@ def main() -> int:
     except UserError as error:
         print(f"hyperes: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("hyperes: interrupted; run the same command again to continue", file=sys.stderr)
+        return 130
     return 0
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 VERSION = 1  # of the problems it draws: raise it with any change of them
 MAX_HOPS = 8
+LARGEST = 99  # of all running totals
 EQUAL_HOPS = (1.0,) * MAX_HOPS
 # Share of all questions (in percent of the hash range) that each split owns.
 SPLITS = {"pretrain": range(50), "train": range(50, 80), "test": range(80, 100)}
@@ -112,14 +113,14 @@ class WordProblem:
 class Style:
     """What a suite varies: size of numbers, wording, distracting sentences."""
 
-    largest: int = 99
+    operands: tuple[int, int] = (1, 12)  # smallest and largest number added or taken away
     unseen_wording: bool = False
     distractors: int = 0
 
 
 SUITES = {
     "in_domain": Style(),
-    "larger_numbers": Style(largest=299),
+    "larger_numbers": Style(operands=(13, 24)),
     "unseen_wording": Style(unseen_wording=True),
     "distractors": Style(distractors=2),
 }
@@ -156,35 +157,36 @@ def _draw(rng: random.Random, hops: int, style: Style) -> WordProblem:
     wording = UNSEEN_HOPS if style.unseen_wording else HOPS
     words = {"name": name, "other": other, "things": things, "others": others}
 
-    start = value = rng.randint(2, style.largest * 2 // 3)
+    start = value = rng.randint(LARGEST // 5, LARGEST * 4 // 5)
     openings = UNSEEN_OPENINGS if style.unseen_wording else OPENINGS
     sentences = [rng.choice(openings).format(n=start, **words)]
     operations = []
     for _ in range(hops):
-        operator, operand = _operation(rng, value, style.largest)
+        operator, operand = _operation(rng, value, style.operands)
         value = _apply(value, operator, operand)
         operations.append((operator, operand))
         sentences.append(rng.choice(wording[operator]).format(n=operand, **words))
     for _ in range(style.distractors):
         place = rng.randint(1, len(sentences))
-        sentences.insert(place, rng.choice(DISTRACTORS).format(n=rng.randint(2, style.largest), **words))
+        sentences.insert(place, rng.choice(DISTRACTORS).format(n=rng.randint(2, LARGEST), **words))
     closings = UNSEEN_CLOSINGS if style.unseen_wording else CLOSINGS
     sentences.append(rng.choice(closings).format(**words))
     return WordProblem(" ".join(sentences), start, tuple(operations))
 
 
-def _operation(rng: random.Random, value: int, largest: int) -> tuple[str, int]:
-    """An operation that keeps the running total in [1, largest]; products are rarer than sums."""
+def _operation(rng: random.Random, value: int, operands: tuple[int, int]) -> tuple[str, int]:
+    """An operation that keeps the running total in [1, LARGEST]; products are rarer than sums."""
+    low, high = operands
     choices = []
-    if value < largest:
-        choices += ["+"] * 2
-    if value > 1:
-        choices += ["-"] * 2
-    if value and value * 2 <= largest:
+    if value + low <= LARGEST:
+        choices += ["+"] * 3
+    if value - low >= 1:
+        choices += ["-"] * 3
+    if value * 2 <= LARGEST:
         choices.append("*")
     operator = rng.choice(choices)
     if operator == "+":
-        return operator, rng.randint(1, min(largest - value, largest // 2))
+        return operator, rng.randint(low, min(LARGEST - value, high))
     if operator == "-":
-        return operator, rng.randint(1, min(value - 1, largest // 2))
-    return operator, rng.randint(2, min(largest // value, 5))
+        return operator, rng.randint(low, min(value - 1, high))
+    return operator, rng.randint(2, min(LARGEST // value, 3))
