@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hyperes.config import BackboneConfig
 from hyperes.errors import UserError
-from hyperes.files import digest, file_digest
+from hyperes.files import digest, file_digest, read_json
 from hyperes.prompts import messages
 
 if TYPE_CHECKING:
@@ -57,9 +57,18 @@ def locate(config: BackboneConfig) -> Backbone:
         ):
             if not list(folder.glob(needed)):
                 raise UserError(f"backbone.path={config.path}: {folder} has no {needed} ({what})")
+        _check_chat_template(folder, config.path)
         files = sorted({path for pattern in MODEL_FILES for path in folder.glob(pattern)})
     fingerprint = digest({path.name: file_digest(path) for path in files})
     return Backbone(str(folder), config.gguf_file, config.dtype, config.attention, config.device, fingerprint)
+
+
+def _check_chat_template(folder: Path, name: str) -> None:
+    """A base model without chat markup cannot be asked a question: said now, not after loading it."""
+    settings = folder / "tokenizer_config.json"
+    inside = settings.is_file() and read_json(settings).get("chat_template")
+    if not inside and not (folder / "chat_template.jinja").is_file():
+        raise UserError(f"backbone.path={name}: its tokenizer has no chat template; use an instruction-tuned model")
 
 
 def _folder(config: BackboneConfig) -> Path:
@@ -122,7 +131,10 @@ def load_model(backbone: Backbone) -> Any:
         with contextlib.suppress(AttributeError):
             del model.config.quantization_config
         model.is_quantized = False
-    return model.requires_grad_(False).eval().to(device_of(backbone))
+    try:
+        return model.requires_grad_(False).eval().to(device_of(backbone))
+    except (RuntimeError, AssertionError) as error:  # no such device, or its memory is too small
+        raise UserError(f"backbone.device={backbone.device}: {_first_line(error)}") from error
 
 
 def device_of(backbone: Backbone) -> torch.device:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+import time
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from hyperes import counter
 from hyperes.backbone import Backbone, load_model, load_tokenizer, render
@@ -55,6 +52,14 @@ class Record:
     truncated: bool
 
 
+@dataclass(frozen=True)
+class Evaluation:
+    """Records in file order, and the seconds they took (the model's loading included)."""
+
+    records: list[Record]
+    seconds: float
+
+
 def fitness(task: Task) -> list[bool]:
     """Per-problem correctness of a candidate on the validation set, in file order; the fitness f is its mean (eq. 24).
 
@@ -64,11 +69,12 @@ def fitness(task: Task) -> list[bool]:
     strangers = [problem.id for problem in problems if problem.split != VALIDATION]
     if strangers:
         raise ValueError(f"fitness was handed {len(strangers)} problems outside the validation set: {strangers[:3]}")
-    return [record.correct for record in evaluate(task)]
+    return [record.correct for record in evaluate(task).records]
 
 
-def evaluate(task: Task) -> list[Record]:
+def evaluate(task: Task) -> Evaluation:
     """Complete and grade every problem of the task, in file order."""
+    started = time.monotonic()
     from hyperes.engines.hf import Decoding, Request, complete
     from hyperes.grading import grade_many
 
@@ -86,7 +92,7 @@ def evaluate(task: Task) -> list[Record]:
         [problem.answer for problem in problems],
         [problem.kind for problem in problems],
     )
-    return [
+    records = [
         Record(
             problem.id,
             completion.text,
@@ -98,10 +104,7 @@ def evaluate(task: Task) -> list[Record]:
         )
         for problem, completion, verdict in zip(problems, completions, verdicts, strict=True)
     ]
-
-
-def records_as_rows(records: Sequence[Record]) -> list[dict[str, Any]]:
-    return [asdict(record) for record in records]
+    return Evaluation(records, time.monotonic() - started)
 
 
 class _Live:
@@ -135,8 +138,3 @@ def _live(bench: Bench) -> _Live:
 @lru_cache(maxsize=16)
 def _problems(path: str, limit: int | None) -> tuple[Problem, ...]:
     return read_problems(Path(path))[:limit]
-
-
-def accuracy(scores: Sequence[bool]) -> float:
-    """Fraction correct."""
-    return float(np.mean(scores))

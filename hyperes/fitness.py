@@ -44,28 +44,37 @@ class Fitness:
         return Recipe("fitness", VERSION, bench_slice(self.bench), upstream).key
 
     def __call__(
-        self, candidates: Sequence[Candidate], on_done: Callable[[int], None] = lambda done: None
+        self,
+        candidates: Sequence[Candidate],
+        on_scored: Callable[[int, float], None] = lambda index, fitness: None,
     ) -> list[float]:
-        """Validation accuracy of every candidate, in order; ``on_done`` hears how many more are known."""
+        """Validation accuracy of every candidate, in order.
+
+        ``on_scored(index, fitness)`` is called in the order of the candidates, each as soon as all before it are known.
+        """
         context = self.context
-        scores = {candidate.key: self.store.recall(context, candidate.key) for candidate in candidates}
-        missing = [candidate for candidate in _distinct(candidates) if scores[candidate.key] is None]
-        on_done(len(candidates) - len(missing))
+        scores: dict[str, str] = {}
+        for candidate in candidates:
+            if (known := self.store.recall(context, candidate.key)) is not None:
+                scores[candidate.key] = known
+        missing = [candidate for candidate in _distinct(candidates) if candidate.key not in scores]
+        fitness: list[float] = []
+
+        def report() -> None:
+            while len(fitness) < len(candidates) and (known := scores.get(candidates[len(fitness)].key)) is not None:
+                fitness.append(known.count("1") / len(known))
+                on_scored(len(fitness) - 1, fitness[-1])
 
         def keep(index: int, correct: list[bool]) -> None:
             key = missing[index].key
             scores[key] = "".join("01"[right] for right in correct)
             self.store.remember(context, key, scores[key])
-            on_done(1)
+            report()
 
+        report()
         tasks = [Task(self.bench, candidate, self.validation) for candidate in missing]
         self.executor.map(evaluation.fitness, tasks, keep)
-        return [_accuracy(scores[candidate.key]) for candidate in candidates]
-
-
-def _accuracy(scores: str | None) -> float:
-    assert scores is not None
-    return scores.count("1") / len(scores)
+        return fitness
 
 
 def _distinct(candidates: Sequence[Candidate]) -> list[Candidate]:

@@ -12,7 +12,7 @@ from hyperes.backbone import Backbone
 from hyperes.compose import as_plain
 from hyperes.config import AdapterDirections, Config, GrpoDirections
 from hyperes.directions import adapters
-from hyperes.files import read_json_lines
+from hyperes.files import read_json, read_json_lines
 from hyperes.provenance import provenance
 from hyperes.recipe import Recipe
 
@@ -57,7 +57,10 @@ def assemble(
     seconds = {
         "directions": sum(direction.seconds for direction in directions),
         "longest_direction": max((direction.seconds for direction in directions), default=0.0),
-        "search": choice.seconds if choice else 0.0,
+        **(choice.seconds if choice else {}),
+        "test": sum(
+            read_json(artifact.path / "seconds.json") for made in records.values() for artifact in made.values()
+        ),
     }
     summary = {f"test/{suite}": score["accuracy"] for suite, score in scores[answer].items()}
     summary |= {"test/average": averages[answer]["accuracy"], "test/base_average": averages["base"]["accuracy"]}

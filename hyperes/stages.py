@@ -59,7 +59,7 @@ class Choice:
     scale: float
     fitness: float | None  # validation accuracy; None where nothing was searched
     evaluations: int  # candidates evaluated to get here
-    seconds: float
+    seconds: dict[str, float]  # by stage
     artifact: str | None
     z: list[float] | None = None
 
@@ -99,16 +99,22 @@ def make_directions(session: Session, config: Config, backbone: Backbone, train:
             grpo.GrpoTask(str(session.store.root), recipe, trajectory, backbone, settings, tuple(subset), config.seed)
         )
     missing = [task for task in tasks if session.store.find(task.recipe) is None]
+    directions: list[Direction] = []
     with stage("directions", len(tasks) * settings.steps) as bar:
         reused = (len(tasks) - len(missing)) * settings.steps
 
         def poll() -> None:
             steps = (grpo.steps_so_far(session.store, task.trajectory) for task in missing)
             bar.set(reused + sum(min(done, settings.steps) for done in steps))
+            # In the order of the pool, so that every restart writes the same history.
+            while len(directions) < len(tasks) and (artifact := session.store.find(tasks[len(directions)].recipe)):
+                directions.append(_direction(artifact))
+                for row in directions[-1].steps:
+                    session.tracker.log(f"directions/{len(directions) - 1:02d}", row)
 
         poll()
         session.executor.map(grpo.train, missing, on_poll=poll, in_child=True)
-        directions = [_finished(session.store, task) for task in tasks]
+        poll()
         first = float(np.mean([direction.steps[0]["reward"] for direction in directions]))
         last = float(np.mean([direction.steps[-1]["reward"] for direction in directions]))
         flat = [float(np.mean([row["zero_variance"] for row in direction.steps])) for direction in directions]
@@ -116,11 +122,9 @@ def make_directions(session: Session, config: Config, backbone: Backbone, train:
             f"{len(missing)} trained, {len(tasks) - len(missing)} reused, {settings.steps} steps each; mean reward "
             f"{first:.3f} -> {last:.3f}; groups without signal {100 * min(flat):.0f}-{100 * max(flat):.0f} %"
         )
-    for index, direction in enumerate(directions):
-        for row in direction.steps:
-            session.tracker.log(f"directions/{index:02d}", row)
-        if flat[index] > grpo.FLAT_WARNING:
-            print(f"warning: direction {index}: {100 * flat[index]:.0f} % of its groups had equal rewards, so it is "
+    for index, share in enumerate(flat):
+        if share > grpo.FLAT_WARNING:
+            print(f"warning: direction {index}: {100 * share:.0f} % of its groups had equal rewards, so it is "
                   "mostly noise at full size; its subset is too hard or too easy for this backbone")  # fmt: skip
     return directions
 
@@ -153,7 +157,7 @@ def fixed_choice(config: Config, genome: Genome) -> Choice:
     merger = config.merger
     rate = merger.drop_rate if merger.dare else 0.0
     candidate = genome.shared(rate, gamma=gamma(config, merger.scale), dare=merger.dare, ties=merger.ties)
-    return Choice(candidate, rate, merger.scale, None, 0, 0.0, None)
+    return Choice(candidate, rate, merger.scale, None, 0, {}, None)
 
 
 def search_grid(session: Session, config: Config, genome: Genome, judge: Fitness) -> Choice:
@@ -165,8 +169,15 @@ def search_grid(session: Session, config: Config, genome: Genome, judge: Fitness
     def candidate(point: grid.GridPoint) -> Candidate:
         return genome.shared(point.drop_rate, gamma=gamma(config, point.scale), dare=point.dare, ties=point.ties)
 
+    logged: list[int] = []
+
+    def log(index: int, score: float) -> None:
+        session.tracker.log("grid", {"point": index, **asdict(points[index]), "fitness": score})
+        logged.append(index)
+        bar.advance()
+
     def build(out: Path) -> None:
-        scores = judge([candidate(point) for point in points], bar.advance)
+        scores = judge([candidate(point) for point in points], log)
         rows = [{**asdict(point), "fitness": score} for point, score in zip(points, scores, strict=True)]
         write_json_lines(out / "grid.jsonl", rows)
 
@@ -175,18 +186,24 @@ def search_grid(session: Session, config: Config, genome: Genome, judge: Fitness
         artifact = session.store.build(Recipe("grid", VERSION, slice_, {"fitness": judge.context}), build, on_wait)
         rows = [row for _, row in read_json_lines(artifact.path / "grid.jsonl")]
         scores = [row["fitness"] for row in rows]
+        for index in range(len(logged), len(points)):
+            log(index, scores[index])
         best, start = grid.choose(points, scores), grid.choose_start(points, scores, merger.dare, merger.ties)
         chosen = points[start]
         bar.summary = (
             f"{len(points)} points; start scale {chosen.scale:g}, drop rate {chosen.drop_rate:g}: validation "
             f"{100 * scores[start]:.1f} % (best of all flags {100 * scores[best]:.1f} %)"
         )
-    for index, row in enumerate(rows):
-        session.tracker.log("grid", {"point": index, **row})
     for warning in grid.edge_warnings(points, start):
         print(f"warning: {warning}")
     return Choice(
-        candidate(chosen), chosen.drop_rate, chosen.scale, scores[start], len(points), _seconds(artifact), artifact.key
+        candidate(chosen),
+        chosen.drop_rate,
+        chosen.scale,
+        scores[start],
+        len(points),
+        {"grid": _seconds(artifact)},
+        artifact.key,
     )
 
 
@@ -218,7 +235,7 @@ def evolve_coefficients(session: Session, config: Config, genome: Genome, judge:
             generations=settings.generations,
             seed=config.seed,
             diagonal=settings.diagonal,
-            evaluate=lambda vectors: judge([decode(z) for z in vectors], bar.advance),
+            evaluate=lambda vectors: judge([decode(z) for z in vectors], lambda index, score: bar.advance()),
             on_generation=on_generation,
         )
         history = [_generation_row(generation) for generation in outcome.generations]
@@ -249,11 +266,16 @@ def evolve_coefficients(session: Session, config: Config, genome: Genome, judge:
         )
     for row in [] if logged else answer["generations"]:
         session.tracker.log("evolve", row)
-    evaluations = start.evaluations + population * settings.generations + 1
     return Choice(
-        decode(np.array(answer["z"])), start.drop_rate, start.scale, answer["fitness"], evaluations,
-        _seconds(artifact), artifact.key, answer["z"],
-    )  # fmt: skip
+        decode(np.array(answer["z"])),
+        start.drop_rate,
+        start.scale,
+        answer["fitness"],
+        start.evaluations + population * settings.generations + 1,
+        {**start.seconds, "evolve": _seconds(artifact)},
+        artifact.key,
+        answer["z"],
+    )
 
 
 def chosen_suites(config: Config, ready: Problems) -> dict[str, tuple[Problem, ...]]:
@@ -286,9 +308,12 @@ def test(
         missing = [(recipe, task) for _, _, recipe, task in jobs if session.store.find(recipe) is None]
         bar.advance(len(jobs) - len(missing))
 
-        def keep(index: int, records: list[evaluation.Record]) -> None:
-            rows = evaluation.records_as_rows(records)
-            session.store.build(missing[index][0], lambda out: write_json_lines(out / "records.jsonl", rows), on_wait)
+        def keep(index: int, made: evaluation.Evaluation) -> None:
+            def build(out: Path) -> None:
+                write_json_lines(out / "records.jsonl", [asdict(record) for record in made.records])
+                write_json(out / "seconds.json", made.seconds)
+
+            session.store.build(missing[index][0], build, on_wait)
             bar.advance()
 
         session.executor.map(evaluation.evaluate, [task for _, task in missing], keep)
@@ -314,9 +339,7 @@ def _evaluation_recipe(
     return Recipe("evaluation", evaluation.VERSION, slice_, {**upstream, "problems": content_key(suite)})
 
 
-def _finished(store: Store, task: grpo.GrpoTask) -> Direction:
-    artifact = store.find(task.recipe)
-    assert artifact is not None
+def _direction(artifact: Artifact) -> Direction:
     steps = [row for _, row in read_json_lines(artifact.path / grpo.STEPS_FILE)]
     return Direction(artifact.key, artifact.path / "adapter", steps, _seconds(artifact))
 

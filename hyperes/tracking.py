@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from hyperes.config import Config, TrackingConfig
+from hyperes.errors import UserError
 
 # Each stage counts in its own unit; W&B plots its metrics against it.
 AXES = {"grid": "grid/point", "evolve": "evolve/generation"}
@@ -34,12 +35,24 @@ class Tracker:
             return self
         import wandb
 
-        config = self._config
         folder = Path(self._settings.folder)
         folder.mkdir(parents=True, exist_ok=True)
         self._superseded = list((folder / "wandb").glob(f"offline-run-*-{self._id}"))
-        self._run = wandb.init(
-            mode=self._settings.mode,  # type: ignore[arg-type]  # one of the choices that compose checked
+        try:
+            self._run = self._start(wandb, folder)
+        except wandb.errors.Error as error:
+            raise UserError(f"tracking.mode={self._settings.mode}: W&B does not start ({error})") from error
+        for direction in range(self._config.directions.count):
+            prefix = f"directions/{direction:02d}"
+            self._run.define_metric(f"{prefix}/*", step_metric=f"{prefix}/step")
+        for stage, axis in AXES.items():
+            self._run.define_metric(f"{stage}/*", step_metric=axis)
+        return self
+
+    def _start(self, wandb: Any, folder: Path) -> Any:
+        config = self._config
+        return wandb.init(
+            mode=self._settings.mode,
             project=self._settings.project,
             entity=self._settings.entity,
             dir=str(folder),
@@ -59,12 +72,6 @@ class Tracker:
             config=dict(self._plain),
             settings=wandb.Settings(silent=True, console="off", disable_git=True),
         )
-        for direction in range(config.directions.count):
-            prefix = f"directions/{direction:02d}"
-            self._run.define_metric(f"{prefix}/*", step_metric=f"{prefix}/step")
-        for stage, axis in AXES.items():
-            self._run.define_metric(f"{stage}/*", step_metric=axis)
-        return self
 
     def log(self, prefix: str, row: Mapping[str, Any]) -> None:
         """One row of history, its names put under ``prefix``. Rows must come in the same order in every restart."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from itertools import combinations, islice, pairwise
 from pathlib import Path
 
@@ -23,7 +24,7 @@ def generated(limit: int, suite: str = "in_domain", split: str = "train") -> Sou
     return SourceConfig("generated", suite, split, limit)
 
 
-def gsm8k_file(path: Path, rows: list[object]) -> SourceConfig:
+def gsm8k_file(path: Path, rows: Sequence[object]) -> SourceConfig:
     path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
     return SourceConfig("gsm8k", str(path))
 
@@ -41,7 +42,7 @@ def test_generated_splits_are_disjoint_and_answers_are_right() -> None:
         questions = [problem.question for part in drawn.values() for problem in part]
         assert len(set(questions)) == len(questions)
         for problem in drawn["train"]:
-            assert all(1 <= value <= style.largest for value in problem.values)
+            assert all(1 <= value <= wordproblems.LARGEST for value in problem.values)
             for hops_per_line in (1, 2):
                 solution = problem.solution(hops_per_line)
                 assert solution.endswith(f"#### {problem.answer}")
@@ -147,7 +148,7 @@ def test_uneven_buckets_follow_the_stated_rule() -> None:
     """The histogram of GSM8K-Aug's validation file: small neighbours join, the largest splits."""
     histogram = {0: 6, 1: 26, 2: 155, 3: 140, 4: 91, 5: 53, 6: 18, 7: 8, 8: 3}
     everyone = pool([hop for hop, number in histogram.items() for _ in range(number)])
-    joined = [sorted({p.hops for p in subset}) for subset in partition(everyone, "hops", 5, 0)]
+    joined = [sorted({p.hops or 0 for p in subset}) for subset in partition(everyone, "hops", 5, 0)]
     assert joined == [[0, 1], [2], [3], [4], [5, 6, 7, 8]]
     split = [({p.hops for p in subset}, len(subset)) for subset in partition(everyone, "hops", 10, 0)]
     assert ({2}, 78) in split

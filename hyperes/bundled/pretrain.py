@@ -85,7 +85,9 @@ def encode(tokenizer: PreTrainedTokenizerFast, pairs: list[tuple[str, str]]) -> 
     teaches the model to copy long before it can calculate.
     """
     turn = [{"role": "system", "content": SYSTEM_PROMPT}]
-    constant = len(tokenizer(tokenizer.apply_chat_template(turn, tokenize=False), add_special_tokens=False)["input_ids"])
+    constant = len(
+        tokenizer(tokenizer.apply_chat_template(turn, tokenize=False), add_special_tokens=False)["input_ids"]
+    )
     rows = []
     for question, solution in pairs:
         prompt = tokenizer.apply_chat_template(
