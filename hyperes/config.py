@@ -24,7 +24,8 @@ class BackboneSettings:
     baseline_steps: int = 78  # of the single-run baselines; 78 x 256 = 19,968 samples
     learning_rate: float = 2e-5  # of the short GRPO runs; not published
     prompts_per_step: int = 256  # prompts (not completions) of one optimiser step
-    completions_per_pass: int = 16  # completions in one forward and backward pass; bounds the memory
+    completions_per_pass: int = 16  # completions in one forward and backward pass: bounds activation memory
+    completions_per_generation: int = 256  # completions sampled together: bounds cache memory
     max_new_tokens: int = 1024
     batch_size: int = 256  # completions generated together
     generations: int = 20  # of CMA-ES; not published
@@ -53,6 +54,7 @@ class SourceConfig:
 
     format: str = MISSING  # generated | gsm8k
     path: str = MISSING  # local file or hub id; for `generated` the suite's name
+    revision: str | None = None  # of a hub data set
     split: str = "train"
     limit: int | None = None  # take the first so many
 
@@ -97,6 +99,7 @@ class GrpoDirections(DirectionsConfig):
     prompts_per_step: int = 256
     group_size: int = 8  # completions per prompt; not published
     completions_per_pass: int = 16
+    completions_per_generation: int = 256
     learning_rate: float = 2e-5
     temperature: float = 1.0
     clip: float = 0.2  # epsilon of eq. 1

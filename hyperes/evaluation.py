@@ -12,8 +12,6 @@ from hyperes.backbone import Backbone, load_model, load_tokenizer, render
 from hyperes.genome import Candidate
 from hyperes.problems import VALIDATION, Problem, read_problems
 
-VERSION = 1
-
 
 @dataclass(frozen=True)
 class Bench:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
 from typing import Any, TypeVar
 
 from hyperes.config import ExecutorConfig
@@ -54,7 +55,7 @@ class Executor:
         in_child  never run in this process, even with one worker.
         on_poll   called about twice a second while waiting for children.
 
-        The first exception of a task is raised here once running tasks have been told to stop.
+        The first exception of a task is raised here; leaving the executor then stops the tasks still running.
         Raises UserError when a worker died (out of memory, killed).
         """
         results: dict[int, Result] = {}
@@ -85,6 +86,8 @@ class Executor:
             for future in pending:
                 future.cancel()
             raise
+        if self._workers == 1:
+            self.close()  # this process takes over; an idle child would keep its memory
         return [results[index] for index in range(len(items))]
 
     def _started(self) -> ProcessPoolExecutor:
@@ -117,11 +120,10 @@ def _start_worker(counter: Any, threads: int, parent: int) -> None:
     with counter.get_lock():
         rank = counter.value
         counter.value += 1
+    # Before torch is imported: a worker sees one GPU, so that no library spreads its work over all of them.
+    if gpus := _gpus():
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpus[rank % len(gpus)]
     _limit_threads(threads)
-    import torch
-
-    if torch.cuda.is_available():
-        torch.cuda.set_device(rank % torch.cuda.device_count())
 
 
 def _die_with_parent(parent: int) -> None:
@@ -137,6 +139,15 @@ def _limit_threads(threads: int) -> None:
     import torch
 
     torch.set_num_threads(threads)
+
+
+def _gpus() -> list[str]:
+    """Devices this process may use, told without starting CUDA."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return [device for device in visible.split(",") if device]
+    folder = Path("/proc/driver/nvidia/gpus")
+    return [str(index) for index in range(len(list(folder.iterdir())))] if folder.is_dir() else []
 
 
 def _cores() -> int:

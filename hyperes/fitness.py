@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from hyperes import evaluation
+from hyperes import evaluation, versions
 from hyperes.evaluation import Bench, Task
 from hyperes.executors import Executor
 from hyperes.genome import Candidate
 from hyperes.recipe import Recipe
 from hyperes.store import Store
-
-VERSION = 1
 
 
 def bench_slice(bench: Bench) -> dict[str, object]:
@@ -41,7 +39,7 @@ class Fitness:
         """Identity of everything but the candidate."""
         upstream = {f"direction-{index}": key for index, (key, _) in enumerate(self.bench.directions)}
         upstream["validation"] = self.validation_key
-        return Recipe("fitness", VERSION, bench_slice(self.bench), upstream).key
+        return Recipe("fitness-context", versions.EVALUATION, bench_slice(self.bench), upstream).key
 
     def __call__(
         self,

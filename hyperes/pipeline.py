@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hyperes import stages
 from hyperes.backbone import locate
 from hyperes.compose import as_plain
 from hyperes.config import Config
@@ -32,6 +31,7 @@ def run(config: Config, folder: Path) -> Path:
     finished = store.find(recipe)
     if finished is None:
         # Imported here: a finished run is printed without loading torch.
+        from hyperes import stages
         from hyperes.executors import Executor
         from hyperes.stages import Session
         from hyperes.tracking import Tracker
@@ -57,8 +57,8 @@ def run(config: Config, folder: Path) -> Path:
             records = stages.test(session, config, bench, problems_folder, suites, choice)
 
             result = assemble(config, recipe, backbone, directions, choice, records)
-            finished = store.build(recipe, lambda out: write_json(out / "result.json", result))
             tracker.summary(result["summary"])
+            finished = store.build(recipe, lambda out: write_json(out / "result.json", result))
 
     result = read_json(finished.path / "result.json")
     path = folder / "result.json"

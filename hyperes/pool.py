@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,8 +19,6 @@ from hyperes.files import read_json
 OTHER = "other"
 ATTENTION = re.compile(r"layers\.(\d+)\.self_attn\.[qkvo]_proj\.weight$")
 MLP = re.compile(r"layers\.(\d+)\.mlp\.(gate|up|down)_proj\.weight$")
-# Dense deltas and their uniform fields are kept in memory below this many bytes, and formed anew at every use above.
-CACHE_BYTES = 2**30
 
 
 def group_of(weight: str) -> str:
@@ -32,9 +30,11 @@ def group_of(weight: str) -> str:
     return OTHER
 
 
-def group_order(group: str) -> tuple[int, str]:
-    """Sort key: by layer, attention before MLP."""
-    return int(group.split(".")[1]), group
+def layer_groups(weights: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(searched, unsearched) groups of some weights: by layer, attention before MLP; ``other`` is never searched."""
+    groups = {group_of(name) for name in weights}
+    searched = sorted(groups - {OTHER}, key=lambda group: (int(group.split(".")[1]), group))
+    return tuple(searched), tuple(groups & {OTHER})
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,17 @@ class Factors:
     def shape(self) -> tuple[int, int]:
         return self.b.shape[0], self.a.shape[1]
 
+    def to(self, device: torch.device) -> Factors:
+        return Factors(self.a.to(device), self.b.to(device), self.scaling)
+
     def delta(self) -> Tensor:
         """Float32 tensor of shape (out, in), eq. 17."""
         return (self.b.float() @ self.a.float()) * self.scaling
+
+
+def _cache_bytes(device: torch.device) -> int:
+    """Dense deltas and uniform fields are kept below this many bytes, and formed anew at every use above."""
+    return torch.cuda.get_device_properties(device).total_memory // 4 if device.type == "cuda" else 2**30
 
 
 def read_adapter(folder: Path) -> dict[str, Factors]:
@@ -95,17 +103,8 @@ class Pool:
 
     @property
     def weights(self) -> list[str]:
-        """Names of all weights that any direction changes, in the order of the model's layers."""
+        """Names of all weights that any direction changes, sorted."""
         return sorted({name for direction in self.directions for name in direction})
-
-    @property
-    def groups(self) -> tuple[str, ...]:
-        """Searched layer groups in order."""
-        return tuple(sorted({group_of(name) for name in self.weights} - {OTHER}, key=group_order))
-
-    @property
-    def unsearched(self) -> tuple[str, ...]:
-        return (OTHER,) if any(group_of(name) == OTHER for name in self.weights) else ()
 
     def check_fits(self, shapes: dict[str, tuple[int, ...]], model: str) -> None:
         """Raise UserError unless every delta belongs to a weight of the model and has its shape."""
@@ -144,13 +143,14 @@ class Pool:
     def _stack(self, weight: str) -> Tensor:
         shape = self._shape(weight)
         parts = [
-            direction[weight].delta() if weight in direction else torch.zeros(shape) for direction in self.directions
+            direction[weight].delta() if weight in direction else torch.zeros(shape, device=self.device)
+            for direction in self.directions
         ]
-        return torch.stack(parts).to(self.device)
+        return torch.stack(parts)
 
     def _cached(self, kind: str, weight: str, make) -> Tensor:  # type: ignore[no-untyped-def]
         entries = sum(self._shape(name)[0] * self._shape(name)[1] for name in self.weights)
-        if 2 * 4 * len(self.keys) * entries > CACHE_BYTES:
+        if 2 * 4 * len(self.keys) * entries > _cache_bytes(self.device):
             return make()
         if (kind, weight) not in self._cache:
             self._cache[kind, weight] = make()
@@ -159,4 +159,5 @@ class Pool:
 
 def read_pool(folders: Sequence[tuple[str, Path]], device: torch.device) -> Pool:
     """The pool of (key, PEFT folder) pairs, in order."""
-    return Pool(tuple(key for key, _ in folders), [read_adapter(folder) for _, folder in folders], device)
+    directions = [{name: factors.to(device) for name, factors in read_adapter(folder).items()} for _, folder in folders]
+    return Pool(tuple(key for key, _ in folders), directions, device)

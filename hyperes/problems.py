@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -15,8 +15,8 @@ from hyperes.config import DatasetConfig, SourceConfig
 from hyperes.errors import UserError
 from hyperes.files import digest, file_digest, read_json_lines, write_json, write_json_lines
 from hyperes.grading import Kind
+from hyperes.grading.numeric import plain_number
 
-VERSION = 1
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
 
 
@@ -117,8 +117,8 @@ def shuffled(problems: Sequence[Problem], seed: int, purpose: str) -> list[Probl
 
 
 def normalised(question: str) -> str:
-    """Lower-case words and numbers only: two questions with the same text differ in nothing that matters."""
-    return " ".join(re.findall(r"[^\W_]+", question.lower()))
+    """Lower-case words, numbers and operators: two questions with the same text differ in nothing that matters."""
+    return " ".join(re.findall(r"[^\W_]+|[-+*/^=<>.](?=\s*[\d(\\])", question.lower()))
 
 
 def load(source: SourceConfig, split: str) -> list[Problem]:
@@ -136,12 +136,12 @@ def _identity(source: SourceConfig) -> dict[str, Any]:
     if source.format == "generated":
         content = f"wordproblems-{wordproblems.VERSION}/{source.path}"
     elif _is_local(source.path):
-        path = Path(source.path)
+        path = Path(source.path).expanduser()
         if not path.is_file():
             raise UserError(f"{source.path}: no such data file (give a file, or a hub id such as openai/gsm8k)")
         content = file_digest(path)
     else:
-        content = f"hub:{source.path}"
+        content = f"hub:{source.path}@{source.revision or 'main'}"
     return {"format": source.format, "content": content, "split": source.split, "limit": source.limit}
 
 
@@ -163,11 +163,9 @@ def _generated(source: SourceConfig, split: str) -> Iterator[Problem]:
 
 def _gsm8k(source: SourceConfig, split: str) -> Iterator[Problem]:
     if _is_local(source.path):
-        rows = read_json_lines(Path(source.path))
+        rows = read_json_lines(Path(source.path).expanduser())
     else:
-        import datasets
-
-        rows = enumerate(datasets.load_dataset(source.path, "main", split=source.split), start=1)
+        rows = enumerate(_from_hub(source, "main"), start=1)
     for number, row in rows:
         where = f"{source.path}, line {number}"
         if not (isinstance(row, dict) and isinstance(row.get("question"), str) and isinstance(row.get("answer"), str)):
@@ -175,8 +173,20 @@ def _gsm8k(source: SourceConfig, split: str) -> Iterator[Problem]:
         chain, mark, answer = row["answer"].rpartition("####")
         if not mark or not answer.strip():
             raise UserError(f"{where}: 'answer' does not end in '#### <number>'")
+        if plain_number(answer) is None:
+            raise UserError(f"{where}: the answer {answer.strip()!r} after '####' is not a number")
         hops = chain.count("<<")
         yield Problem(f"gsm8k/{split}/{number}", row["question"], answer.strip(), "numeric", split, hops)
+
+
+def _from_hub(source: SourceConfig, name: str) -> Iterable[Any]:
+    import datasets
+
+    try:
+        return datasets.load_dataset(source.path, name, split=source.split, revision=source.revision)
+    except Exception as error:  # the hub client's errors are many; each means the same to the user
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise UserError(f"{source.path}: cannot be had from the hub ({reason})") from error
 
 
 LOADERS: dict[str, Callable[[SourceConfig, str], Iterator[Problem]]] = {"generated": _generated, "gsm8k": _gsm8k}

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hyperes import problems
+from hyperes import problems, versions
 from hyperes.backbone import Backbone
 from hyperes.compose import as_plain
 from hyperes.config import AdapterDirections, Config, GrpoDirections
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from hyperes.stages import Choice, Direction
     from hyperes.store import Artifact
 
-VERSION = 1
-
 
 def result_recipe(config: Config, backbone: Backbone) -> Recipe:
     """The identity of a whole run: everything that can change a number in its result, and its name."""
@@ -29,6 +27,7 @@ def result_recipe(config: Config, backbone: Backbone) -> Recipe:
     if isinstance(config.directions, AdapterDirections):
         directions["paths"] = [adapters.key(Path(path)) for path in config.directions.paths]
     slice_ = {
+        "versions": versions.ALL,
         "name": config.name,
         "seed": config.seed,
         "backbone": {"name": config.backbone.name, **backbone.identity},
@@ -39,7 +38,7 @@ def result_recipe(config: Config, backbone: Backbone) -> Recipe:
         "engine": asdict(config.engine),
         "test": asdict(config.test),
     }
-    return Recipe("result", VERSION, slice_, {})
+    return Recipe("result", versions.RESULT, slice_, {})
 
 
 def assemble(
@@ -92,7 +91,7 @@ def assemble(
 
 def show(result: Mapping[str, Any], path: Path) -> None:
     """The summary table; its last line is ``result: PATH``."""
-    merged = result["scores"] is not result["base"] and result["choice"] is not None
+    merged = result["choice"] is not None
     name = result["name"]
     width = max(len("average"), *(len(suite) for suite in result["scores"]))
     column = max(24, len(name))

@@ -9,17 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from hyperes import evaluation, fitness, problems
+from hyperes import evaluation, fitness, problems, versions
 from hyperes.backbone import Backbone
 from hyperes.config import AdapterDirections, Config, GrpoDirections
 from hyperes.directions import adapters, grpo
+from hyperes.errors import UserError
 from hyperes.evaluation import Bench, Task
 from hyperes.executors import Executor
 from hyperes.files import read_json, read_json_lines, write_json, write_json_lines
 from hyperes.fitness import Fitness
 from hyperes.genome import Candidate, Genome
 from hyperes.partition import partition
-from hyperes.pool import OTHER, group_of, group_order, read_adapter
+from hyperes.pool import layer_groups, read_adapter
 from hyperes.problems import Problem, Problems, content_key
 from hyperes.progress import stage
 from hyperes.recipe import Recipe
@@ -27,8 +28,6 @@ from hyperes.search import grid
 from hyperes.search.evolve import Generation, evolve
 from hyperes.store import Artifact, Store
 from hyperes.tracking import Tracker
-
-VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ def on_wait(message: str) -> None:
 def prepare_problems(session: Session, config: Config) -> tuple[Problems, Path]:
     """Problems of all sources, validation drawn apart; returns them and their folder."""
     with stage("problems", 1) as bar:
-        recipe = Recipe("problems", problems.VERSION, problems.recipe_slice(config.dataset, config.seed), {})
+        recipe = Recipe("problems", versions.PROBLEMS, problems.recipe_slice(config.dataset, config.seed), {})
         folder = session.store.build(
             recipe, lambda out: problems.prepare(config.dataset, config.seed, out), on_wait
         ).path
@@ -131,9 +130,13 @@ def make_directions(session: Session, config: Config, backbone: Backbone, train:
 
 def genome_of(directions: Sequence[Direction]) -> Genome:
     """The search space over the pool: its layer groups in order, times N directions."""
-    groups = {group_of(name) for direction in directions for name in read_adapter(direction.folder)}
-    searched = tuple(sorted(groups - {OTHER}, key=group_order))
-    return Genome(searched, len(directions), (OTHER,) if OTHER in groups else ())
+    searched, unsearched = layer_groups(name for direction in directions for name in read_adapter(direction.folder))
+    if not searched:
+        raise UserError(
+            "the directions touch no attention (q, k, v, o) or MLP (gate, up, down) projection of a decoder layer, so "
+            "there is nothing to search; Hyper-ES needs a Llama- or Qwen-style model"
+        )
+    return Genome(searched, len(directions), unsearched)
 
 
 def make_bench(config: Config, backbone: Backbone, directions: Sequence[Direction]) -> Bench:
@@ -160,7 +163,7 @@ def fixed_choice(config: Config, genome: Genome) -> Choice:
     return Choice(candidate, rate, merger.scale, None, 0, {}, None)
 
 
-def search_grid(session: Session, config: Config, genome: Genome, judge: Fitness) -> Choice:
+def search_grid(session: Session, config: Config, genome: Genome, score: Fitness) -> Choice:
     """Warm start (eq. 22): the best shared scale and drop rate with the merger's own flags."""
     settings, merger = config.optimizer.grid, config.merger
     assert settings is not None
@@ -171,19 +174,21 @@ def search_grid(session: Session, config: Config, genome: Genome, judge: Fitness
 
     logged: list[int] = []
 
-    def log(index: int, score: float) -> None:
-        session.tracker.log("grid", {"point": index, **asdict(points[index]), "fitness": score})
+    def log(index: int, accuracy: float) -> None:
+        session.tracker.log("grid", {"point": index, **asdict(points[index]), "fitness": accuracy})
         logged.append(index)
         bar.advance()
 
     def build(out: Path) -> None:
-        scores = judge([candidate(point) for point in points], log)
-        rows = [{**asdict(point), "fitness": score} for point, score in zip(points, scores, strict=True)]
+        scores = score([candidate(point) for point in points], log)
+        rows = [{**asdict(point), "fitness": accuracy} for point, accuracy in zip(points, scores, strict=True)]
         write_json_lines(out / "grid.jsonl", rows)
 
     slice_ = {"points": [asdict(point) for point in points], "magnitude": merger.magnitude}
     with stage("grid", len(points)) as bar:
-        artifact = session.store.build(Recipe("grid", VERSION, slice_, {"fitness": judge.context}), build, on_wait)
+        artifact = session.store.build(
+            Recipe("grid", versions.SEARCH, slice_, {"fitness": score.context}), build, on_wait
+        )
         rows = [row for _, row in read_json_lines(artifact.path / "grid.jsonl")]
         scores = [row["fitness"] for row in rows]
         for index in range(len(logged), len(points)):
@@ -207,7 +212,7 @@ def search_grid(session: Session, config: Config, genome: Genome, judge: Fitness
     )
 
 
-def evolve_coefficients(session: Session, config: Config, genome: Genome, judge: Fitness, start: Choice) -> Choice:
+def evolve_coefficients(session: Session, config: Config, genome: Genome, score: Fitness, start: Choice) -> Choice:
     """CMA-ES over every group's coefficients (eq. 23-31); the answer is the final distribution mean."""
     settings, merger = config.optimizer.evolution, config.merger
     assert settings is not None
@@ -235,13 +240,13 @@ def evolve_coefficients(session: Session, config: Config, genome: Genome, judge:
             generations=settings.generations,
             seed=config.seed,
             diagonal=settings.diagonal,
-            evaluate=lambda vectors: judge([decode(z) for z in vectors], lambda index, score: bar.advance()),
+            evaluate=lambda vectors: score([decode(z) for z in vectors], lambda index, fitness: bar.advance()),
             on_generation=on_generation,
         )
         history = [_generation_row(generation) for generation in outcome.generations]
         answer = {
             "z": outcome.mean_vector.tolist(),
-            "fitness": judge([decode(outcome.mean_vector)])[0],
+            "fitness": score([decode(outcome.mean_vector)])[0],
             "best_seen": outcome.best_fitness,
             "generations": history,
         }
@@ -258,7 +263,9 @@ def evolve_coefficients(session: Session, config: Config, genome: Genome, judge:
     }
     logged: list[int] = []
     with stage("evolve", population * settings.generations) as bar:
-        artifact = session.store.build(Recipe("evolve", VERSION, slice_, {"fitness": judge.context}), build, on_wait)
+        artifact = session.store.build(
+            Recipe("evolve", versions.SEARCH, slice_, {"fitness": score.context}), build, on_wait
+        )
         answer = read_json(artifact.path / "evolution.json")
         bar.summary = (
             f"{settings.generations} generations x {population} over {genome.dimension} variables: validation of the "
@@ -293,16 +300,15 @@ def test(
 ) -> dict[str, dict[str, Artifact]]:
     """Records of the base and, where there is one, the chosen candidate on every suite: {model: {suite: artifact}}."""
     settings = config.test
-    base = Bench(bench.backbone, (), bench.mask, bench.seed, bench.max_new_tokens, bench.batch_size)
-    models: dict[str, tuple[Bench, Candidate | None]] = {"base": (base, None)}
+    models: dict[str, Candidate | None] = {"base": None}
     if choice is not None:
-        models["merged"] = (bench, choice.candidate)
+        models["merged"] = choice.candidate
     jobs = []
-    for model, (where, candidate) in models.items():
+    for model, candidate in models.items():
         for name, suite in suites.items():
-            recipe = _evaluation_recipe(where, candidate, settings.temperature, settings.top_p, suite)
+            recipe = _evaluation_recipe(bench, candidate, settings.temperature, settings.top_p, suite)
             path = str(folder / "suites" / f"{name}.jsonl")
-            task = Task(where, candidate, path, settings.limit, settings.temperature, settings.top_p)
+            task = Task(bench, candidate, path, settings.limit, settings.temperature, settings.top_p)
             jobs.append((model, name, recipe, task))
     with stage("test", len(jobs)) as bar:
         missing = [(recipe, task) for _, _, recipe, task in jobs if session.store.find(recipe) is None]
@@ -330,18 +336,19 @@ def _evaluation_recipe(
     bench: Bench, candidate: Candidate | None, temperature: float, top_p: float, suite: Sequence[Problem]
 ) -> Recipe:
     slice_ = {**fitness.bench_slice(bench), "temperature": temperature, "top_p": top_p}
-    if candidate is None:
-        slice_.pop("mask")  # the base is the same model whatever is merged into it later
-        if temperature == 0:
-            slice_.pop("seed")
     slice_["candidate"] = candidate.key if candidate else "base"
     upstream = {f"direction-{index}": key for index, (key, _) in enumerate(bench.directions)}
-    return Recipe("evaluation", evaluation.VERSION, slice_, {**upstream, "problems": content_key(suite)})
+    if candidate is None:  # the base is the same model whatever is merged into it at other times
+        upstream = {}
+        slice_.pop("mask")
+        if temperature == 0:
+            slice_.pop("seed")
+    return Recipe("evaluation", versions.EVALUATION, slice_, {**upstream, "problems": content_key(suite)})
 
 
 def _direction(artifact: Artifact) -> Direction:
     steps = [row for _, row in read_json_lines(artifact.path / grpo.STEPS_FILE)]
-    return Direction(artifact.key, artifact.path / "adapter", steps, _seconds(artifact))
+    return Direction(artifact.key, artifact.path / "adapter", steps, sum(row["seconds"] for row in steps))
 
 
 def _seconds(artifact: Artifact) -> float:

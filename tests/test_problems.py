@@ -21,7 +21,7 @@ from hyperes.problems import Problem
 
 
 def generated(limit: int, suite: str = "in_domain", split: str = "train") -> SourceConfig:
-    return SourceConfig("generated", suite, split, limit)
+    return SourceConfig("generated", suite, split=split, limit=limit)
 
 
 def gsm8k_file(path: Path, rows: Sequence[object]) -> SourceConfig:
@@ -43,12 +43,12 @@ def test_generated_splits_are_disjoint_and_answers_are_right() -> None:
         assert len(set(questions)) == len(questions)
         for problem in drawn["train"]:
             assert all(1 <= value <= wordproblems.LARGEST for value in problem.values)
-            for hops_per_line in (1, 2):
-                solution = problem.solution(hops_per_line)
-                assert solution.endswith(f"#### {problem.answer}")
-                for line in solution.splitlines()[:-1]:
-                    left, _, right = line.partition(" = ")
-                    assert eval(left) == int(right)
+            solution = problem.solution()
+            assert solution.endswith("\n" + problem.solution(direct=True))
+            for line in solution.splitlines()[:-1]:
+                left, _, right = line.partition(" = ")
+                assert eval(left) == int(right)
+            assert solution.count("\n") == problem.hops
 
 
 def test_validation_is_apart_from_training_and_tests(tmp_path: Path) -> None:

@@ -17,10 +17,11 @@ from hyperes import counter
 from hyperes.backbone import load_model
 from hyperes.errors import UserError
 from hyperes.genome import Candidate, Genome
-from hyperes.pool import group_of, read_adapter, read_pool
+from hyperes.pool import group_of, layer_groups, read_adapter, read_pool
 from hyperes.resident import Resident
 
 CPU = torch.device("cpu")
+GROUPS = tuple(f"layers.{layer}.{part}" for layer in range(4) for part in ("attention", "mlp"))
 
 
 def state(model: Any) -> dict[str, torch.Tensor]:
@@ -39,13 +40,13 @@ def resident(backbone: Any, make_adapter: Callable[[int], Path]) -> Resident:
 
 
 def test_pool_has_one_attention_and_one_mlp_group_per_layer(resident: Resident) -> None:
-    groups = [f"layers.{layer}.{part}" for layer in range(4) for part in ("attention", "mlp")]
-    assert list(resident._pool.groups) == groups
+    assert layer_groups(resident._pool.weights) == (GROUPS, ())
+    assert layer_groups(["model.embed_tokens.weight", "model.layers.10.mlp.up_proj.weight"])[1] == ("other",)
 
 
 def test_base_weights_survive_any_number_of_candidates_bit_for_bit(resident: Resident, backbone: Any) -> None:
     loaded = state(load_model(backbone))
-    genome = Genome(resident._pool.groups, 3)
+    genome = Genome(GROUPS, 3)
     for seed in range(12):
         resident.write(candidate(genome, seed, dare=seed % 2 == 0, ties=seed % 3 == 0))
     assert any(not torch.equal(loaded[name], tensor) for name, tensor in state(resident.model).items())
@@ -55,7 +56,7 @@ def test_base_weights_survive_any_number_of_candidates_bit_for_bit(resident: Res
 
 
 def test_a_candidate_is_the_same_whatever_stood_there_before(resident: Resident) -> None:
-    genome = Genome(resident._pool.groups, 3)
+    genome = Genome(GROUPS, 3)
     resident.write(candidate(genome, 0))
     first = state(resident.model)
     resident.write(candidate(genome, 1))
@@ -68,7 +69,7 @@ def test_written_weights_are_the_papers_equations(
 ) -> None:
     """Eq. 16-21 entry by entry in float64 numpy, from PEFT's own files."""
     base = state(load_model(backbone))
-    genome = Genome(resident._pool.groups, 3)
+    genome = Genome(GROUPS, 3)
     chosen = candidate(genome, 7)
     resident.write(chosen)
     live = state(resident.model)
@@ -99,7 +100,7 @@ def test_one_undropped_direction_is_pefts_own_merge(backbone: Any, make_adapter:
 
     expected = state(PeftModel.from_pretrained(load_model(backbone), str(make_adapter(1))).merge_and_unload())
     resident = Resident(load_model(backbone), read_pool([("a", make_adapter(1))], CPU), seed=0)
-    genome = Genome(resident._pool.groups, 1)
+    genome = Genome(GROUPS, 1)
     resident.write(genome.shared(0.0, gamma=1.0, dare=True, ties=True))
     for name, tensor in state(resident.model).items():
         torch.testing.assert_close(tensor, expected[name], rtol=0, atol=1e-6)
@@ -110,7 +111,7 @@ def test_resampled_masks_differ_between_candidates_and_fixed_ones_do_not(
 ) -> None:
     name = "model.layers.1.mlp.up_proj.weight"
     pool = read_pool([("a", make_adapter(1))], CPU)
-    genome = Genome(pool.groups, 1)
+    genome = Genome(GROUPS, 1)
     lower, higher = (genome.shared(p, gamma=1.0, dare=True, ties=True) for p in (0.5, 0.6))
 
     def dropped(resample: bool) -> list[torch.Tensor]:

@@ -7,7 +7,8 @@ stops early on purpose: GRPO must find something left to learn. See README.md be
 from __future__ import annotations
 
 import argparse
-import math
+import random
+import shutil
 import time
 from collections.abc import Iterator
 from itertools import islice
@@ -18,7 +19,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from hyperes.bundled import wordproblems
-from hyperes.prompts import SYSTEM_PROMPT
+from hyperes.prompts import SYSTEM_PROMPT, messages
 
 # The chat markup of Qwen2.5, so that the embedded model takes the same path as the real ones.
 CHAT_TEMPLATE = (
@@ -28,17 +29,23 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
 VOCABULARY = 512
-STEPS = 300
 BATCH = 64
 LEARNING_RATE = 3e-3
+WARMUP_STEPS = 30
 SEED = 0
-# Two ways to write a solution share the pretraining text: one operation per equation, which the model
-# computes well, and two per equation, which it computes badly. Preferring the first is what GRPO can teach.
-TERSE_SHARE = 0.5
-# A curriculum: arithmetic is learnt on short problems first, which costs a third of the time per step.
+# A curriculum, in optimiser steps. First short stories teach to read, and beside them bare chains of sums with slowly
+# growing numbers teach arithmetic (the units digit stays at chance for long otherwise).
+SHORT_STEPS = 300
+SHORT_STORIES = 48
 SHORT_SHARES = (2.0, 2.0, 1.0)
-ALL_SHARES = (1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
-SHORT_STEPS = 200
+SUMS = 32
+SUMS_HOPS = 6
+STEPS_PER_LARGER_OPERAND = 25
+# Then stories of all lengths teach to go on.
+LONG_STEPS = 150
+# Last, some stories are answered at once, which the model can only guess. Preferring to reason is what GRPO can teach.
+MIXED_STEPS = 50
+DIRECT_SHARE = 0.5
 
 
 def train_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
@@ -70,12 +77,30 @@ def train_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
     )
 
 
-def examples(rng: torch.Generator, terse_share: float, hop_shares: tuple[float, ...]) -> Iterator[tuple[str, str]]:
+def stories(seed: str, hop_shares: tuple[float, ...], direct_share: float) -> Iterator[tuple[str, str]]:
     """(question, solution) pairs of the pretraining split."""
-    stream = wordproblems.problems("pretrain", str(SEED), wordproblems.Style(), hop_shares)
-    for problem in stream:
-        terse = torch.rand((), generator=rng).item() < terse_share
-        yield problem.question, problem.solution(2 if terse else 1)
+    rng = random.Random(SEED)
+    for problem in wordproblems.problems("pretrain", seed, wordproblems.Style(), hop_shares):
+        yield problem.question, problem.solution(direct=rng.random() < direct_share)
+
+
+def curriculum() -> Iterator[Iterator[list[tuple[str, str]]]]:
+    """The parts in order, each the batches of its optimiser steps; a batch is (question, solution) pairs."""
+    yield _short_part()
+    long = stories("long", wordproblems.EQUAL_HOPS, 0.0)
+    yield (list(islice(long, BATCH)) for _ in range(LONG_STEPS))
+    mixed = stories("mixed", wordproblems.EQUAL_HOPS, DIRECT_SHARE)
+    yield (list(islice(mixed, BATCH)) for _ in range(MIXED_STEPS))
+
+
+def _short_part() -> Iterator[list[tuple[str, str]]]:
+    """Short stories and, without a question, bare sums."""
+    rng = random.Random(SEED)
+    short = stories(str(SEED), SHORT_SHARES, 0.0)
+    for step in range(SHORT_STEPS):
+        largest = min(wordproblems.Style().operands[1], 3 + step // STEPS_PER_LARGER_OPERAND)
+        sums = [("", wordproblems.sums(rng, SUMS_HOPS, largest).solution()) for _ in range(SUMS)]
+        yield sums + list(islice(short, SHORT_STORIES))
 
 
 def encode(tokenizer: PreTrainedTokenizerFast, pairs: list[tuple[str, str]]) -> tuple[torch.Tensor, ...]:
@@ -90,14 +115,13 @@ def encode(tokenizer: PreTrainedTokenizerFast, pairs: list[tuple[str, str]]) -> 
     )
     rows = []
     for question, solution in pairs:
-        prompt = tokenizer.apply_chat_template(
-            [{"role": "system", "content": SYSTEM_PROMPT}, {"role": "user", "content": question}],
-            add_generation_prompt=True,
-            tokenize=False,
-        )
-        head = tokenizer(prompt, add_special_tokens=False)["input_ids"]
+        head = []
+        if question:
+            prompt = tokenizer.apply_chat_template(messages(question), add_generation_prompt=True, tokenize=False)
+            head = tokenizer(prompt, add_special_tokens=False)["input_ids"]
         tail = tokenizer(solution + "<|im_end|>", add_special_tokens=False)["input_ids"]
-        rows.append((head + tail, [-100] * constant + head[constant:] + tail))
+        ignored = min(constant, len(head))
+        rows.append((head + tail, [-100] * ignored + head[ignored:] + tail))
     length = max(len(ids) for ids, _ in rows)
     ids = torch.full((len(rows), length), tokenizer.pad_token_id)
     labels = torch.full((len(rows), length), -100)
@@ -108,12 +132,32 @@ def encode(tokenizer: PreTrainedTokenizerFast, pairs: list[tuple[str, str]]) -> 
     return ids, labels, mask
 
 
-def pretrain(folder: Path, steps: int, terse_share: float) -> None:
+def train(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, part: Iterator[list[tuple[str, str]]]) -> None:
+    """One part of the curriculum, with its own optimiser and warm-up."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.01, betas=(0.9, 0.98))
+    started = time.time()
+    for step, batch in enumerate(part):
+        for group in optimizer.param_groups:
+            group["lr"] = LEARNING_RATE * min(1.0, (step + 1) / WARMUP_STEPS)
+        # Two halves by length keep padding small.
+        batch.sort(key=lambda pair: len(pair[0]))
+        losses = []
+        for half in (batch[: len(batch) // 2], batch[len(batch) // 2 :]):
+            ids, labels, mask = encode(tokenizer, half)
+            loss = model(input_ids=ids, labels=labels, attention_mask=mask).loss
+            (loss / 2).backward()
+            losses.append(loss.item())
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % 10 == 9:
+            print(f"step {step + 1}  loss {sum(losses) / 2:.3f}  {time.time() - started:.0f} s", flush=True)
+
+
+def pretrain(folder: Path) -> None:
     torch.manual_seed(SEED)
-    rng = torch.Generator().manual_seed(SEED)
-    stream = examples(rng, terse_share, ALL_SHARES)
-    short = examples(rng, 0.0, SHORT_SHARES)
-    tokenizer = train_tokenizer([text for pair in islice(stream, 4000) for text in pair])
+    sample = islice(stories(str(SEED), wordproblems.EQUAL_HOPS, DIRECT_SHARE), 4000)
+    tokenizer = train_tokenizer([text for pair in sample for text in pair])
     config = Qwen2Config(
         vocab_size=len(tokenizer),
         hidden_size=128,
@@ -130,29 +174,11 @@ def pretrain(folder: Path, steps: int, terse_share: float) -> None:
     )
     model = Qwen2ForCausalLM(config)
     print(f"{model.num_parameters():,} parameters, vocabulary {len(tokenizer)}")
-    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.01, betas=(0.9, 0.98))
-    started = time.time()
-    for step in range(steps):
-        warm = min(1.0, (step + 1) / 30)
-        decay = 0.5 * (1 + math.cos(math.pi * step / steps)) * 0.9 + 0.1 if steps < 400 else 1.0
-        for group in optimizer.param_groups:
-            group["lr"] = LEARNING_RATE * warm * decay
-        # Length-sorted halves keep padding small without changing what a step sees.
-        batch = sorted(islice(short if step < SHORT_STEPS else stream, BATCH), key=lambda pair: len(pair[0]))
-        for half in (batch[: BATCH // 2], batch[BATCH // 2 :]):
-            ids, labels, mask = encode(tokenizer, half)
-            loss = model(input_ids=ids, labels=labels, attention_mask=mask).loss / 2
-            loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        if step % 20 == 19:
-            print(f"step {step + 1}/{steps}  loss {2 * loss.item():.3f}  {time.time() - started:.0f} s", flush=True)
-        if step % 25 == 24 and step > 250:
-            model.save_pretrained(folder / f"ck{step + 1}")
-            tokenizer.save_pretrained(folder / f"ck{step + 1}")
+    for part in curriculum():
+        train(model, tokenizer, part)
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.generation_config.pad_token_id = tokenizer.pad_token_id
+    shutil.rmtree(folder, ignore_errors=True)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
@@ -160,10 +186,7 @@ def pretrain(folder: Path, steps: int, terse_share: float) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path, default=Path(__file__).with_name("model"))
-    parser.add_argument("--steps", type=int, default=STEPS)
-    parser.add_argument("--terse-share", type=float, default=TERSE_SHARE)
-    arguments = parser.parse_args()
-    pretrain(arguments.folder, arguments.steps, arguments.terse_share)
+    pretrain(parser.parse_args().folder)
 
 
 if __name__ == "__main__":

@@ -94,33 +94,28 @@ class WordProblem:
     def answer(self) -> int:
         return self.values[-1]
 
-    def solution(self, hops_per_line: int = 1) -> str:
-        """The chain of thought, ``hops_per_line`` operations to an equation, ending in ``#### answer``."""
-        values, lines = self.values, []
-        for first in range(0, self.hops, hops_per_line):
-            chunk = self.operations[first : first + hops_per_line]
-            left = str(values[first])
-            for position, (operator, operand) in enumerate(chunk):
-                # The chain is read left to right, so a product of a sum needs its brackets.
-                if operator == "*" and position:
-                    left = f"({left})"
-                left += f" {operator} {operand}"
-            lines.append(f"{left} = {values[first + len(chunk)]}")
-        return "\n".join([*lines, f"#### {self.answer}"])
+    def solution(self, direct: bool = False) -> str:
+        """The answer as text: one equation per hop, then ``#### answer``; ``direct`` leaves the equations out."""
+        values = self.values
+        lines = [
+            f"{before} {operator} {operand} = {after}"
+            for before, (operator, operand), after in zip(values, self.operations, values[1:], strict=False)
+        ]
+        return "\n".join([*([] if direct else lines), f"#### {self.answer}"])
 
 
 @dataclass(frozen=True)
 class Style:
     """What a suite varies: size of numbers, wording, distracting sentences."""
 
-    operands: tuple[int, int] = (1, 12)  # smallest and largest number added or taken away
+    operands: tuple[int, int] = (1, 9)  # smallest and largest number added or taken away
     unseen_wording: bool = False
     distractors: int = 0
 
 
 SUITES = {
     "in_domain": Style(),
-    "larger_numbers": Style(operands=(13, 24)),
+    "larger_numbers": Style(operands=(8, 15)),
     "unseen_wording": Style(unseen_wording=True),
     "distractors": Style(distractors=2),
 }
@@ -145,6 +140,16 @@ def problems(split: str, seed: str, style: Style, hop_shares: tuple[float, ...])
         if problem.question not in seen and split_of(problem.question) == split:
             seen.add(problem.question)
             yield problem
+
+
+def sums(rng: random.Random, hops: int, largest_operand: int) -> WordProblem:
+    """A problem without its story: a start and ``hops`` operations."""
+    start = value = rng.randint(LARGEST // 10, LARGEST * 9 // 10)
+    operations = []
+    for _ in range(hops):
+        operations.append(_operation(rng, value, (1, largest_operand)))
+        value = _apply(value, *operations[-1])
+    return WordProblem("", start, tuple(operations))
 
 
 def _apply(value: int, operator: str, operand: int) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import math
 import os
 import re
 import shutil
@@ -12,18 +14,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from hyperes import counter
+from hyperes import counter, versions
 from hyperes.backbone import Backbone, load_model, load_tokenizer
 from hyperes.config import GrpoDirections
 from hyperes.errors import UserError
-from hyperes.files import append_json_line, read_json_lines, sync_folder, write_json_lines, write_text
+from hyperes.files import append_json_line, read_json_lines, sync_directory, sync_folder, write_json_lines, write_text
 from hyperes.partition import prompts
 from hyperes.problems import Problem, content_key
 from hyperes.prompts import messages
 from hyperes.recipe import Recipe
 from hyperes.store import Store
 
-VERSION = 1
 STEPS_FILE = "steps.jsonl"
 DONE = "checkpoint.done"  # written last: a checkpoint without it was torn by a kill
 FLAT_WARNING = 0.8
@@ -53,8 +54,8 @@ def recipes(settings: GrpoDirections, subset: list[Problem], backbone: Backbone,
         part.pop(other)
     part["seed"] = seed
     upstream = {"subset": content_key(subset), "backbone": Recipe("backbone", 1, backbone.identity, {}).key}
-    trajectory = Recipe("trajectory", VERSION, part, upstream)
-    return Recipe("direction", VERSION, {"steps": settings.steps}, {"trajectory": trajectory.key}), trajectory
+    trajectory = Recipe("trajectory", versions.GRPO, part, upstream)
+    return Recipe("direction", versions.GRPO, {"steps": settings.steps}, {"trajectory": trajectory.key}), trajectory
 
 
 def train(task: GrpoTask) -> Path:
@@ -62,12 +63,12 @@ def train(task: GrpoTask) -> Path:
 
     def build(out: Path) -> None:
         with store.workspace(task.trajectory, on_wait) as run:
-            if not (run / f"step-{task.settings.steps}").is_dir():
+            if len(_rows(run, task.settings.steps)) < task.settings.steps or not _adapter(run, task).is_dir():
                 with _output_to(run / "train.log"):
                     _continue_run(task, run)
             shutil.rmtree(out / "adapter", ignore_errors=True)
-            shutil.copytree(run / f"step-{task.settings.steps}", out / "adapter")
-            rows = [row for _, row in read_json_lines(run / STEPS_FILE) if row["step"] <= task.settings.steps]
+            shutil.copytree(_adapter(run, task), out / "adapter")
+            rows = _rows(run, task.settings.steps)
         if all(row["zero_variance"] >= 1 for row in rows):
             raise UserError(
                 f"direction on {len(task.subset)} problems: every group of {task.settings.group_size} completions got "
@@ -81,6 +82,17 @@ def train(task: GrpoTask) -> Path:
 
     store = Store(Path(task.store))
     return store.build(task.recipe, build, on_wait).path
+
+
+def _rows(run: Path, steps: int) -> list[dict[str, Any]]:
+    """Metrics of the first ``steps`` steps, as far as they are there."""
+    if not (run / STEPS_FILE).exists():
+        return []
+    return [row for _, row in read_json_lines(run / STEPS_FILE, torn_tail=True) if row["step"] <= steps]
+
+
+def _adapter(run: Path, task: GrpoTask) -> Path:
+    return run / f"step-{task.settings.steps}"
 
 
 def steps_so_far(store: Store, trajectory: Recipe) -> int:
@@ -104,9 +116,7 @@ def _continue_run(task: GrpoTask, run: Path) -> None:
     settings = task.settings
     checkpoint = _last_whole_checkpoint(run)
     done = int(checkpoint.name.rpartition("-")[2]) if checkpoint else 0
-    if (run / STEPS_FILE).exists():
-        rows = [row for _, row in read_json_lines(run / STEPS_FILE, torn_tail=True) if row["step"] <= done]
-        write_json_lines(run / STEPS_FILE, rows)
+    write_json_lines(run / STEPS_FILE, _rows(run, done))
 
     chosen = prompts(task.subset, settings.steps * settings.prompts_per_step, task.seed)
     data = Dataset.from_list([{"prompt": messages(p.question), "answer": p.answer, "kind": p.kind} for p in chosen])
@@ -133,6 +143,7 @@ def _continue_run(task: GrpoTask, run: Path) -> None:
             sync_folder(partial)
             if not adapter.is_dir():
                 os.replace(partial, adapter)
+            sync_directory(run)
             sync_folder(folder)
             write_text(folder / DONE, "")
             for old in run.glob("checkpoint-*"):
@@ -142,7 +153,7 @@ def _continue_run(task: GrpoTask, run: Path) -> None:
     # TRL seeds itself and PEFT with this: without a seed of its own every direction would share its first LoRA A.
     seed_parts = () if settings.shared_initialisation else (task.trajectory.upstream["subset"],)
     seed = counter.key("grpo", task.seed, *seed_parts) % 2**31
-    on_cuda = task.backbone.device != "cpu" and torch.cuda.is_available()
+    on_cuda = task.backbone.device.startswith("cuda")
     arguments = GRPOConfig(
         output_dir=str(run),
         max_steps=settings.steps,
@@ -151,6 +162,7 @@ def _continue_run(task: GrpoTask, run: Path) -> None:
         shuffle_dataset=False,  # the order is ours: a longer run begins with the shorter one
         per_device_train_batch_size=settings.completions_per_pass,
         gradient_accumulation_steps=settings.prompts_per_step * settings.group_size // settings.completions_per_pass,
+        steps_per_generation=settings.completions_per_generation // settings.completions_per_pass,
         num_generations=settings.group_size,
         num_iterations=1,
         loss_type="grpo",
@@ -189,10 +201,27 @@ def _continue_run(task: GrpoTask, run: Path) -> None:
         ),
         callbacks=[Keeper()],
     )
-    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    try:
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    except torch.OutOfMemoryError as error:
+        raise UserError(
+            f"out of memory while training a direction ({error}); lower directions.completions_per_generation or "
+            "directions.completions_per_pass, or executor.workers"
+        ) from error
+    finally:
+        # The worker lives on and will hold another model; trainers refer to themselves in circles.
+        del trainer
+        gc.collect()
+        if on_cuda:
+            torch.cuda.empty_cache()
 
 
 def _metrics(step: int, logs: dict[str, Any]) -> dict[str, Any]:
+    broken = [name for name in ("loss", "grad_norm") if not math.isfinite(logs[name])]
+    if broken:
+        raise UserError(
+            f"step {step} of a direction: {' and '.join(broken)} not finite; lower directions.learning_rate"
+        )
     return {
         "step": step,
         "reward": logs["reward"],
@@ -203,6 +232,7 @@ def _metrics(step: int, logs: dict[str, Any]) -> dict[str, Any]:
         "tokens": logs["completions/mean_length"],
         "truncated": logs["completions/clipped_ratio"],
         "entropy": logs["entropy"],
+        "seconds": logs["step_time"],
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,9 +70,8 @@ def complete(
     tokenizer: Any,
     requests: Sequence[Request],
     decoding: Decoding,
-    on_batch: Callable[[int], None] = lambda done: None,
 ) -> list[Completion]:
-    """Completions in the order of the requests; ``on_batch`` hears how many each batch finished."""
+    """Completions in the order of the requests."""
     encoded = tokenizer([request.prompt for request in requests], add_special_tokens=False)["input_ids"]
     completions: list[Completion | None] = [None] * len(requests)
     for indices in _batches([len(ids) for ids in encoded], decoding.batch_size):
@@ -81,7 +80,6 @@ def complete(
         answers = _generate(model, tokenizer, batch, keys, decoding)
         for index, answer in zip(indices, answers, strict=True):
             completions[index] = answer
-        on_batch(len(indices))
     return [completion for completion in completions if completion is not None]
 
 
