@@ -92,22 +92,36 @@ def test_other_methods_share_the_pool_and_the_base(first: tuple[Path, dict[str, 
     assert alone["choice"] is None
 
 
+# What first appears in the store in the course of a run: a kill -9 follows each by a random fraction of a second.
+MOMENTS = (
+    ("problems/*/recipe.json", 1),
+    ("trajectory/*/train.log", 1),
+    ("trajectory/*/checkpoint-1", 1),
+    ("trajectory/*/step-2", 1),
+    ("direction/*/recipe.json", 2),
+    ("fitness/*/*/*.json", 2),
+    ("fitness/*/*/*.json", 6),
+    ("grid/*/recipe.json", 1),
+    ("evolve/*.work/trials.jsonl", 1),
+    ("evaluation/*/recipe.json", 1),
+)
+
+
 @pytest.mark.slow
-def test_killed_at_random_moments_it_ends_the_same(first: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+def test_killed_in_every_stage_it_ends_the_same(first: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     rng = random.Random(0)
     command = [sys.executable, "-m", "hyperes", *SMOKE]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    for kill in range(10):
-        process = subprocess.Popen(
-            command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-        try:
-            process.communicate(timeout=rng.uniform(2, 12) + 2 * kill)
-            break  # it finished before the kill
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            process.communicate()
-            time.sleep(0.1)
+    for pattern, count in MOMENTS:
+        with (tmp_path / "output.txt").open("wb") as output:
+            process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=output, stderr=output)
+        while len(list((tmp_path / "artifacts").glob(pattern))) < count:
+            assert process.poll() is None, (pattern, (tmp_path / "output.txt").read_text())
+            time.sleep(0.01)
+        time.sleep(rng.uniform(0, 0.3))
+        assert process.poll() is None, pattern
+        process.send_signal(signal.SIGKILL)
+        process.wait()
     done = cli(tmp_path, *SMOKE)
     assert done.returncode == 0, done.stderr
     assert science(result_of(done.stdout, tmp_path)) == science(first[1])

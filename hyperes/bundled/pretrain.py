@@ -42,10 +42,10 @@ SUMS = 32
 SUMS_HOPS = 6
 STEPS_PER_LARGER_OPERAND = 25
 # Then stories of all lengths teach to go on.
-LONG_STEPS = 150
+LONG_STEPS = {"long": 150, "longer": 100, "longest": 80}  # three parts: the optimiser starts afresh in each
 # Last, some stories are answered at once, which the model can only guess. Preferring to reason is what GRPO can teach.
-MIXED_STEPS = 50
-DIRECT_SHARE = 0.5
+MIXED_STEPS = 40
+DIRECT_SHARE = 0.45
 
 
 def train_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
@@ -87,10 +87,14 @@ def stories(seed: str, hop_shares: tuple[float, ...], direct_share: float) -> It
 def curriculum() -> Iterator[Iterator[list[tuple[str, str]]]]:
     """The parts in order, each the batches of its optimiser steps; a batch is (question, solution) pairs."""
     yield _short_part()
-    long = stories("long", wordproblems.EQUAL_HOPS, 0.0)
-    yield (list(islice(long, BATCH)) for _ in range(LONG_STEPS))
-    mixed = stories("mixed", wordproblems.EQUAL_HOPS, DIRECT_SHARE)
-    yield (list(islice(mixed, BATCH)) for _ in range(MIXED_STEPS))
+    for seed, steps in LONG_STEPS.items():
+        yield _story_part(stories(seed, wordproblems.EQUAL_HOPS, 0.0), steps)
+    yield _story_part(stories("mixed", wordproblems.EQUAL_HOPS, DIRECT_SHARE), MIXED_STEPS)
+
+
+def _story_part(source: Iterator[tuple[str, str]], steps: int) -> Iterator[list[tuple[str, str]]]:
+    for _ in range(steps):
+        yield list(islice(source, BATCH))
 
 
 def _short_part() -> Iterator[list[tuple[str, str]]]:
@@ -156,7 +160,7 @@ def train(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, part: Ite
 
 def pretrain(folder: Path) -> None:
     torch.manual_seed(SEED)
-    sample = islice(stories(str(SEED), wordproblems.EQUAL_HOPS, DIRECT_SHARE), 4000)
+    sample = islice(stories(str(SEED), wordproblems.EQUAL_HOPS, 0.5), 4000)
     tokenizer = train_tokenizer([text for pair in sample for text in pair])
     config = Qwen2Config(
         vocab_size=len(tokenizer),
