@@ -44,8 +44,8 @@ STEPS_PER_LARGER_OPERAND = 25
 # Then stories of all lengths teach to go on.
 LONG_STEPS = {"long": 150, "longer": 100, "longest": 80}  # three parts: the optimiser starts afresh in each
 # Last, some stories are answered at once, which the model can only guess. Preferring to reason is what GRPO can teach.
-MIXED_STEPS = 40
-DIRECT_SHARE = 0.45
+MIXED_STEPS = 20
+DIRECT_SHARE = 0.38
 
 
 def train_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:

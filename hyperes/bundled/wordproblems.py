@@ -48,7 +48,6 @@ HOPS = {
     "*": ("Now {name} has {n} times as many {things}.", "{name} makes it {n} times as many."),
 }
 # Sentences that pretraining and GRPO never show: the same verbs in other constructions.
-UNSEEN_OPENINGS = ("In the box {name} has {n} {things}.", "{name} now starts: {n} {things}.")
 UNSEEN_HOPS = {
     "+": (
         "Now {n} more {things} are what {name} buys.",
@@ -62,7 +61,6 @@ UNSEEN_HOPS = {
     ),
     "*": ("{n} times as many {things} are what {name} has now.", "Then {name} gets {n} times as many."),
 }
-UNSEEN_CLOSINGS = ("Now how many {things} has {name}?", "What number of {things} are in the box now?")
 DISTRACTORS = (
     "{other} has {n} {others}.",
     "{other} buys {n} {others}.",
@@ -109,15 +107,15 @@ class Style:
     """What a suite varies: size of numbers, wording, distracting sentences."""
 
     operands: tuple[int, int] = (1, 9)  # smallest and largest number added or taken away
-    unseen_wording: bool = False
-    distractors: int = 0
+    unseen_hops: int = 0  # sentences in a construction that was never trained on
+    distractors: int = 0  # sentences about somebody else's things
 
 
 SUITES = {
     "in_domain": Style(),
-    "larger_numbers": Style(operands=(8, 15)),
-    "unseen_wording": Style(unseen_wording=True),
-    "distractors": Style(distractors=2),
+    "larger_numbers": Style(operands=(7, 12)),
+    "unseen_wording": Style(unseen_hops=1),
+    "distractors": Style(distractors=1),
 }
 
 
@@ -159,23 +157,22 @@ def _apply(value: int, operator: str, operand: int) -> int:
 def _draw(rng: random.Random, hops: int, style: Style) -> WordProblem:
     name, other = rng.sample(NAMES, 2)
     things, others = rng.sample(THINGS, 2)
-    wording = UNSEEN_HOPS if style.unseen_wording else HOPS
     words = {"name": name, "other": other, "things": things, "others": others}
 
     start = value = rng.randint(LARGEST // 5, LARGEST * 4 // 5)
-    openings = UNSEEN_OPENINGS if style.unseen_wording else OPENINGS
-    sentences = [rng.choice(openings).format(n=start, **words)]
+    sentences = [rng.choice(OPENINGS).format(n=start, **words)]
     operations = []
-    for _ in range(hops):
+    unseen = rng.sample(range(hops), min(hops, style.unseen_hops))
+    for hop in range(hops):
         operator, operand = _operation(rng, value, style.operands)
         value = _apply(value, operator, operand)
         operations.append((operator, operand))
+        wording = UNSEEN_HOPS if hop in unseen else HOPS
         sentences.append(rng.choice(wording[operator]).format(n=operand, **words))
     for _ in range(style.distractors):
         place = rng.randint(1, len(sentences))
         sentences.insert(place, rng.choice(DISTRACTORS).format(n=rng.randint(2, LARGEST), **words))
-    closings = UNSEEN_CLOSINGS if style.unseen_wording else CLOSINGS
-    sentences.append(rng.choice(closings).format(**words))
+    sentences.append(rng.choice(CLOSINGS).format(**words))
     return WordProblem(" ".join(sentences), start, tuple(operations))
 
 
