@@ -104,7 +104,8 @@ def to_config(composed: DictConfig) -> Config:
     try:
         schema = OmegaConf.structured(Config(directions=DIRECTION_SOURCES[source](source=source)))
         # A second merge into the schema: a key forced in with a plus sign is refused here.
-        config = OmegaConf.to_object(OmegaConf.merge(schema, composed))
+        plain = OmegaConf.to_container(composed, resolve=True)
+        config = OmegaConf.to_object(OmegaConf.merge(schema, plain))
     except OmegaConfBaseException as error:
         raise UserError(_explain(error)) from error
     assert isinstance(config, Config)
@@ -218,7 +219,8 @@ def _explain(error: Exception) -> str:
     while error.__cause__ is not None and isinstance(error.__cause__, (HydraException, OmegaConfBaseException)):
         error = error.__cause__
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = " ".join(line for line in lines if not re.match(r"(object_type|reference_type)=", line))
+    text = " ".join(line for line in lines if not re.match(r"(object_type|reference_type)=|provider=", line))
+    text = text.removeprefix("In 'config': ").removesuffix(" Config search path:")
     text = text.replace("full_key: ", "key ")
     match = re.search(r"Key '([^']+)' (?:is )?not in '([^']+)'", text)
     if match:

@@ -44,7 +44,8 @@ class Resident:
                 dare=candidate.dare,
                 ties=candidate.ties,
             )
-            parameter.copy_(self._base[name].float().add_(merged, alpha=candidate.gamma))
+            # Not in place: .float() of a float32 base is the base itself.
+            parameter.copy_(torch.add(self._base[name].float(), merged, alpha=candidate.gamma))
 
     @torch.no_grad()
     def restore(self) -> None:
