@@ -32,6 +32,7 @@ SETTINGS = GrpoDirections(
     prompts_per_step=4,
     group_size=8,
     completions_per_pass=16,
+    completions_per_generation=16,
     learning_rate=1e-3,
     max_new_tokens=48,
     lora=LoraSettings(rank=4, alpha=8),
