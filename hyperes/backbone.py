@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hyperes.config import BackboneConfig
-from hyperes.errors import UserError
+from hyperes.errors import UserError, first_line
 from hyperes.files import digest, file_digest, read_json
 from hyperes.prompts import messages
 
@@ -98,8 +98,7 @@ def _folder(config: BackboneConfig) -> Path:
     try:
         return Path(snapshot_download(config.path, revision=config.revision, allow_patterns=patterns))
     except Exception as error:  # the hub client's errors are many; each means the same to the user
-        reason = str(error).strip().splitlines()[0]
-        raise UserError(f"backbone.path={config.path}: cannot be had from the hub ({reason})") from error
+        raise UserError(f"backbone.path={config.path}: cannot be had from the hub ({first_line(error)})") from error
 
 
 def load_tokenizer(backbone: Backbone) -> Any:
@@ -109,14 +108,14 @@ def load_tokenizer(backbone: Backbone) -> Any:
     try:
         tokenizer = AutoTokenizer.from_pretrained(backbone.folder, **_gguf(backbone))
     except (OSError, ValueError, KeyError) as error:
-        raise UserError(f"{backbone.folder}: the tokenizer cannot be loaded ({_first_line(error)})") from error
+        raise UserError(f"{backbone.folder}: the tokenizer cannot be loaded ({first_line(error)})") from error
     if not tokenizer.chat_template:
         raise UserError(f"{backbone.folder}: the tokenizer has no chat template; use an instruction-tuned model")
     try:
         render(tokenizer, "1 + 1?")
     except Exception as error:  # whatever a template raises (jinja2's errors), it means the same
         raise UserError(
-            f"{backbone.folder}: the chat template does not take a system and a user turn ({_first_line(error)})"
+            f"{backbone.folder}: the chat template does not take a system and a user turn ({first_line(error)})"
         ) from error
     tokenizer.padding_side = "left"
     if tokenizer.pad_token is None:
@@ -138,7 +137,7 @@ def load_model(backbone: Backbone) -> Any:
                 **_gguf(backbone),
             )
         except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
-            raise UserError(f"{backbone.folder}: the model cannot be loaded ({_first_line(error)})") from error
+            raise UserError(f"{backbone.folder}: the model cannot be loaded ({first_line(error)})") from error
     if backbone.gguf_file:
         # The weights are plain tensors by now; this mark would make them unsavable.
         with contextlib.suppress(AttributeError):
@@ -148,7 +147,7 @@ def load_model(backbone: Backbone) -> Any:
     try:
         return model.requires_grad_(False).eval().to(backbone.device)
     except (RuntimeError, AssertionError) as error:  # no such device, or its memory is too small
-        raise UserError(f"backbone.device={backbone.device}: {_first_line(error)}") from error
+        raise UserError(f"backbone.device={backbone.device}: {first_line(error)}") from error
 
 
 def _plain_generation(model: Any) -> None:
@@ -186,8 +185,3 @@ def quiet() -> Any:
 
 def _gguf(backbone: Backbone) -> dict[str, str]:
     return {"gguf_file": backbone.gguf_file} if backbone.gguf_file else {}
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[0][:300]

@@ -12,7 +12,7 @@ from typing import Any
 
 from hyperes.bundled import wordproblems
 from hyperes.config import DatasetConfig, SourceConfig
-from hyperes.errors import UserError
+from hyperes.errors import UserError, first_line
 from hyperes.files import digest, file_digest, read_json_lines, write_json, write_json_lines
 from hyperes.grading import Kind
 from hyperes.grading.numeric import plain_number
@@ -185,8 +185,7 @@ def _from_hub(source: SourceConfig, name: str) -> Iterable[Any]:
     try:
         return datasets.load_dataset(source.path, name, split=source.split, revision=source.revision)
     except Exception as error:  # the hub client's errors are many; each means the same to the user
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise UserError(f"{source.path}: cannot be had from the hub ({reason})") from error
+        raise UserError(f"{source.path}: cannot be had from the hub ({first_line(error)})") from error
 
 
 LOADERS: dict[str, Callable[[SourceConfig, str], Iterator[Problem]]] = {"generated": _generated, "gsm8k": _gsm8k}

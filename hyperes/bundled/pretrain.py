@@ -18,8 +18,9 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
+from hyperes.backbone import render
 from hyperes.bundled import wordproblems
-from hyperes.prompts import SYSTEM_PROMPT, messages
+from hyperes.prompts import SYSTEM_PROMPT
 
 # The chat markup of Qwen2.5, so that the embedded model takes the same path as the real ones.
 CHAT_TEMPLATE = (
@@ -121,8 +122,7 @@ def encode(tokenizer: PreTrainedTokenizerFast, pairs: list[tuple[str, str]]) -> 
     for question, solution in pairs:
         head = []
         if question:
-            prompt = tokenizer.apply_chat_template(messages(question), add_generation_prompt=True, tokenize=False)
-            head = tokenizer(prompt, add_special_tokens=False)["input_ids"]
+            head = tokenizer(render(tokenizer, question), add_special_tokens=False)["input_ids"]
         tail = tokenizer(solution + "<|im_end|>", add_special_tokens=False)["input_ids"]
         ignored = min(constant, len(head))
         rows.append((head + tail, [-100] * ignored + head[ignored:] + tail))
