@@ -13,6 +13,7 @@ from typing import Any
 from hyperes.config import BackboneConfig
 from hyperes.errors import UserError, first_line
 from hyperes.files import digest, file_digest, read_json
+from hyperes.output import output_to
 from hyperes.prompts import messages
 
 # What makes a model: weights, configuration, tokenizer, templates. Not its card or other frameworks' copies.
@@ -126,17 +127,18 @@ def load_tokenizer(backbone: Backbone) -> Any:
 def load_model(backbone: Backbone) -> Any:
     """The causal language model in evaluation mode, without gradients, on its device."""
     import torch
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
-    with quiet():
-        try:
+    with quiet(), output_to(Path(os.devnull)) if backbone.gguf_file else contextlib.nullcontext():
+        try:  # (unpacking a GGUF file shows bars that no setting turns off)
             model = AutoModelForCausalLM.from_pretrained(
                 backbone.folder,
                 dtype=getattr(torch, backbone.dtype),
                 attn_implementation=backbone.attention,
                 **_gguf(backbone),
             )
-        except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+        except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
             raise UserError(f"{backbone.folder}: the model cannot be loaded ({first_line(error)})") from error
     if backbone.gguf_file:
         # The weights are plain tensors by now; this mark would make them unsavable.
@@ -148,6 +150,18 @@ def load_model(backbone: Backbone) -> Any:
         return model.requires_grad_(False).eval().to(backbone.device)
     except (RuntimeError, AssertionError) as error:  # no such device, or its memory is too small
         raise UserError(f"backbone.device={backbone.device}: {first_line(error)}") from error
+
+
+def empty_model(backbone: Backbone) -> Any:
+    """The model's modules and the shapes of its weights, without the weights (on torch's meta device)."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    with quiet(), torch.device("meta"):
+        try:
+            return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(backbone.folder, **_gguf(backbone)))
+        except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+            raise UserError(f"{backbone.folder}: the model cannot be built ({first_line(error)})") from error
 
 
 def _plain_generation(model: Any) -> None:

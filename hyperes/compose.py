@@ -6,42 +6,58 @@ Nothing in this module imports torch, so a typing mistake costs a second and not
 from __future__ import annotations
 
 import difflib
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
+from typing import Any
 
-from hydra import compose, initialize_config_dir
+from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from hyperes.config import (
     CONF_DIR,
     AdapterDirections,
+    CmaDirections,
     Config,
     DirectionsConfig,
     GrpoDirections,
+    RandomDirections,
 )
+from hyperes.directions.validation import validate_directions
 from hyperes.errors import UserError
+from hyperes.search.validation import validate_merger, validate_optimizer
 
 DIRECTION_SOURCES: dict[str, type[DirectionsConfig]] = {
     "grpo": GrpoDirections,
+    "cma": CmaDirections,
+    "random": RandomDirections,
     "adapters": AdapterDirections,
     "none": DirectionsConfig,
 }
+PARTITIONS = ("hops", "category", "random", "all")
 CHOICES = {
     "backbone.dtype": ("float32", "bfloat16", "float16"),
-    "directions.partition": ("hops", "random", "all"),
-    "merger.magnitude": ("scale_times_count", "one"),
+    "dataset.partition": ("hops", "category"),
+    "directions.partition": PARTITIONS,
+    "directions.grpo.partition": PARTITIONS,
+    "merger.operator": ("dare_ties", "task_arithmetic", "cabs", "wudi"),
+    "merger.magnitude": ("scale_times_count", "scale", "one", "weights"),
     "merger.mask": ("fixed", "resampled"),
+    "optimizer.space": ("per_block", "per_layer", "per_module", "global"),
+    "optimizer.evolution.answer": ("mean", "best", "best_revalidated"),
     "engine.kind": ("hf",),
-    "executor.name": ("local", "inline"),
+    "executor.name": ("local", "inline", "slurm"),
     "tracking.mode": ("offline", "online", "disabled"),
 }
-POSITIVE = (
+POSITIVE: tuple[str, ...] = (
     "dataset.train.limit",
     "dataset.validation_size",
     "directions.steps",
@@ -53,14 +69,32 @@ POSITIVE = (
     "directions.max_new_tokens",
     "directions.lora.rank",
     "directions.lora.alpha",
+    "directions.generations",
+    "directions.sigma",
+    "directions.problems_per_generation",
+    "directions.batch_size",
+    "directions.norm",
+    "merger.scale",
+    "merger.cabs.block",
+    "merger.cabs.keep",
+    "merger.wudi.steps",
+    "merger.wudi.step_size",
     "optimizer.evolution.sigma",
+    "optimizer.evolution.population",
     "optimizer.evolution.generations",
+    "optimizer.evolution.evaluations",
+    "optimizer.evolution.revalidation.candidates",
     "engine.max_new_tokens",
     "engine.batch_size",
     "executor.workers",
     "executor.threads",
+    "executor.slurm.minutes",
     "test.limit",
+    "test.lm_eval.limit",
+    "test.samples",
 )
+# The pool that directions=random matches has the settings of directions=grpo.
+POSITIVE += tuple(key.replace(".", ".grpo.", 1) for key in POSITIVE if key.startswith("directions."))
 
 
 def register() -> None:
@@ -71,26 +105,55 @@ def register() -> None:
         store.store(group="directions_schema", name=name, node=node(source=name))
 
 
+@contextmanager
+def composing(overrides: Sequence[str]) -> Iterator[Any]:
+    """Hydra over conf/, outside of its own main; what it raises of the overrides is UserError with one clear line."""
+    register()
+    try:
+        with explained(overrides), initialize_config_dir(str(CONF_DIR), version_base="1.3"):
+            yield GlobalHydra.instance().hydra
+    finally:
+        GlobalHydra.instance().clear()
+
+
+@contextmanager
+def explained(overrides: Sequence[str]) -> Iterator[None]:
+    """Hydra's and OmegaConf's errors as UserError with one clear line."""
+    try:
+        yield
+    except (HydraException, OmegaConfBaseException, ValueError) as error:
+        raise UserError(_explain(error)) from error
+    except AssertionError as error:  # OmegaConf's own, for a key inside a node that is null
+        inside = ", ".join(item.partition("=")[0] for item in overrides if item.partition("=")[0].count(".") > 1)
+        raise UserError(f"{inside}: goes into a part that is null here, as optimizer.evolution is in optimizer=grid "
+                        "or merger.cabs in another merger; choose the group that has it") from error  # fmt: skip
+
+
+def search_path(config_dir: str | None) -> list[str]:
+    """The override that adds a user's own folder of configurations (``--config-dir``)."""
+    return [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"] if config_dir else []
+
+
 def precheck(overrides: Sequence[str], config_dir: str | None) -> None:
     """Compose once before Hydra takes over, to turn its errors into one clear line.
 
     Raises UserError that names the key and, for an unknown one, the keys or choices there are.
     """
-    register()
-    try:
-        with initialize_config_dir(str(CONF_DIR), version_base="1.3"):
-            search_path = [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"] if config_dir else []
-            composed = compose("config", overrides=[*overrides, *search_path], return_hydra_config=True)
-            chosen = composed.hydra.runtime.choices.get("direction_count")
-            OmegaConf.set_struct(composed, False)
-            del composed["hydra"]
-    except (HydraException, OmegaConfBaseException, ValueError) as error:
-        raise UserError(_explain(error)) from error
-    finally:
-        GlobalHydra.instance().clear()
-    count = to_config(composed).directions.count
+    with composing(overrides) as hydra:
+        overrides = [*overrides, *search_path(config_dir)]
+        composed = hydra.compose_config("config", overrides, RunMode.RUN, from_shell=False)
+    check(composed)
+
+
+def check(composed: DictConfig) -> Config:
+    """Type and validate a configuration that still has its hydra node; raises UserError."""
+    chosen = composed.hydra.runtime.choices.get("direction_count")
+    plain = OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"])
+    config = to_config(plain)
+    count = config.directions.count
     if chosen and int(chosen.removeprefix("n")) != count:
         raise UserError(f"direction_count={chosen}: this experiment has directions.count={count}; drop one of the two")
+    return config
 
 
 def to_config(composed: DictConfig) -> Config:
@@ -119,48 +182,32 @@ def validate(config: Config) -> None:
         value = _lookup(config, key)
         if value is not None and value not in choices:
             raise UserError(f"{key}={value}: no such choice; choose from {', '.join(choices)}")
+    _require_finite("", as_plain(config))
     for key in POSITIVE:
         value = _lookup(config, key)
-        if isinstance(value, (int, float)) and not value > 0:  # NaN too
+        if isinstance(value, (int, float)) and not value > 0:
             raise UserError(f"{key}={value}: must be above 0")
+    if not re.fullmatch(r"[\w.+-]+", config.name):
+        raise UserError(f"name={config.name!r}: letters, digits and . + - _ only: it is part of a path")
+    if not config.store.strip():
+        raise UserError("store is empty: name a folder")
     if config.seed < 0:
         raise UserError(f"seed={config.seed}: must be at least 0")
     if not config.dataset.suites:
         raise UserError("dataset.suites is empty: a run ends in a test, give at least one suite")
-    directions, optimizer, merger = config.directions, config.optimizer, config.merger
-    if directions.source == "none":
-        if directions.count:
-            raise UserError(f"directions.count={directions.count}: directions=none has none; drop one of the two")
-        if optimizer.grid or optimizer.evolution:
-            raise UserError(f"optimizer={optimizer.name}: nothing to search without directions; use optimizer=none")
-    elif isinstance(directions, AdapterDirections):
-        if not directions.paths:
-            raise UserError("directions.paths is empty: give the adapter folders, directions.paths=[DIR1,DIR2]")
-        if directions.count not in (0, len(directions.paths)):
-            raise UserError(
-                f"directions.count={directions.count}: directions.paths lists {len(directions.paths)} folders"
-            )
-        directions.count = len(directions.paths)
-    elif directions.count < 1:
-        raise UserError(
-            f"directions.count={directions.count}: {directions.source} needs at least 1 (or directions=none)"
-        )
-    if isinstance(directions, GrpoDirections):
-        _validate_grpo(directions)
-    if optimizer.evolution and not (merger.dare or merger.ties):
-        raise UserError(f"merger={merger.name} has no coefficients for CMA-ES; use optimizer=none or another merger")
-    if merger.magnitude == "one" and optimizer.grid:
-        raise UserError(f"merger={merger.name} has no scale for a grid to choose; use optimizer=none")
-    if optimizer.evolution and not optimizer.grid and optimizer.name == "grid_cma":
-        raise UserError("optimizer.grid is null: grid_cma starts CMA-ES from the grid's best point")
-    if optimizer.grid:
-        _validate_grid(config)
-    if optimizer.evolution and optimizer.evolution.population is not None and optimizer.evolution.population < 4:
-        raise UserError(f"optimizer.evolution.population={optimizer.evolution.population}: must be at least 4")
-    if not 0 < merger.drop_rate < 1:
-        raise UserError(f"merger.drop_rate={merger.drop_rate}: must lie strictly between 0 and 1")
+    validate_directions(config)
+    validate_merger(config)
+    validate_optimizer(config)
     if config.test.temperature < 0 or not 0 < config.test.top_p <= 1:
         raise UserError("test.temperature must be at least 0 and test.top_p in (0, 1]")
+    if config.test.samples > 1 and config.test.temperature == 0:
+        raise UserError(
+            f"test.samples={config.test.samples}: greedy samples are all equal; set test.temperature or test.samples=1"
+        )
+    if config.test.suites is not None and len(set(config.test.suites)) < max(1, len(config.test.suites)):
+        raise UserError(f"test.suites={config.test.suites}: name at least one suite, and each once (null: all)")
+    if (config.test.lm_eval.num_fewshot or 0) < 0:
+        raise UserError(f"test.lm_eval.num_fewshot={config.test.lm_eval.num_fewshot}: must be at least 0")
     unknown = set(config.test.suites or ()) - set(config.dataset.suites)
     if unknown:
         raise UserError(
@@ -169,42 +216,16 @@ def validate(config: Config) -> None:
         )
 
 
-def _validate_grpo(directions: GrpoDirections) -> None:
-    if directions.group_size < 2:
-        raise UserError(f"directions.group_size={directions.group_size}: group-standardised rewards need at least 2")
-    if directions.partition == "all" and directions.count != 1:
-        raise UserError(
-            f"directions.partition=all with directions.count={directions.count}: "
-            "one direction on all the data; set directions.count=1 or another partition"
-        )
-    completions = directions.prompts_per_step * directions.group_size
-    if completions % directions.completions_per_pass or directions.completions_per_pass % directions.group_size:
-        raise UserError(
-            f"directions.completions_per_pass={directions.completions_per_pass}: must be a multiple of "
-            f"group_size={directions.group_size} and divide prompts_per_step x group_size = {completions}"
-        )
-    chunk = directions.completions_per_generation
-    if completions % chunk or chunk % directions.completions_per_pass:
-        raise UserError(
-            f"directions.completions_per_generation={chunk}: must be a multiple of completions_per_pass="
-            f"{directions.completions_per_pass} and divide prompts_per_step x group_size = {completions}"
-        )
-
-
-def _validate_grid(config: Config) -> None:
-    grid, merger = config.optimizer.grid, config.merger
-    assert grid is not None
-    if not grid.scales or not all(scale > 0 for scale in grid.scales):
-        raise UserError(f"optimizer.grid.scales={grid.scales}: give at least one, each above 0")
-    if not grid.drop_rates or not all(0 < p < 1 for p in grid.drop_rates):
-        raise UserError(
-            f"optimizer.grid.drop_rates={grid.drop_rates}: give at least one, each strictly between 0 and 1"
-        )
-    if merger.dare not in grid.dare or merger.ties not in grid.ties:
-        raise UserError(
-            f"optimizer.grid has no point with the flags of merger={merger.name} "
-            f"(dare={merger.dare}, ties={merger.ties}); add them to optimizer.grid.dare and .ties"
-        )
+def _require_finite(key: str, value: object) -> None:
+    """Raises UserError for the first number anywhere in the configuration that is NaN or infinite."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            _require_finite(f"{key}.{name}" if key else str(name), inner)
+    elif isinstance(value, list):
+        for inner in value:
+            _require_finite(key, inner)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise UserError(f"{key}={value}: must be a finite number")
 
 
 def _lookup(config: Config, key: str) -> object:
@@ -222,6 +243,10 @@ def _explain(error: Exception) -> str:
     text = " ".join(line for line in lines if not re.match(r"(object_type|reference_type)=|provider=", line))
     text = text.removeprefix("In 'config': ").removesuffix(" Config search path:")
     text = text.replace("full_key: ", "key ")
+    if "hydra/launcher/submitit_slurm" in text:
+        return "executor=slurm needs hydra-submitit-launcher: pip install 'hyperes[slurm]'"
+    if match := re.search(r"Key '[^']+' is not in struct key (\S+)", text):
+        return f"{match.group(1)}: not there yet; a new entry takes a plus, +{match.group(1)}=..."
     match = re.search(r"Key '([^']+)' (?:is )?not in '([^']+)'", text)
     if match:
         key, owner = match.groups()

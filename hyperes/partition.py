@@ -11,11 +11,15 @@ from hyperes.errors import UserError
 from hyperes.problems import Problem, shuffled
 
 
-def partition(pool: Sequence[Problem], rule: str, count: int, seed: int) -> list[list[Problem]]:
+def partition(
+    pool: Sequence[Problem], rule: str, count: int, seed: int, source: str = "this data set"
+) -> list[list[Problem]]:
     """N disjoint subsets, each in an order that depends on the seed alone.
 
-    rule  ``hops``: by number of reasoning hops, see ``hop_buckets``; ``random``: at random, sizes differing by at
-          most one; ``all``: one subset of everything.
+    rule    ``hops``: by number of reasoning hops, see ``hop_buckets``; ``category``: by subject, see
+            ``category_buckets``; ``random``: at random, sizes differing by at most one; ``all``: one subset of
+            everything.
+    source  where the pool was read from, for messages
 
     Raises UserError where the pool cannot give ``count`` subsets.
     """
@@ -26,9 +30,19 @@ def partition(pool: Sequence[Problem], rule: str, count: int, seed: int) -> list
     if rule == "random":
         order = shuffled(pool, seed, "random")
         return [order[index::count] for index in range(count)]
-    if any(problem.hops is None for problem in pool):
-        raise UserError("directions.partition=hops: this data set tells no hops; use directions.partition=random")
-    return hop_buckets(pool, count, seed)
+    told = {
+        "hops": all(problem.hops is not None for problem in pool),
+        "category": all(problem.category is not None for problem in pool),
+    }
+    if not told[rule]:
+        missing = sum(getattr(problem, rule) is None for problem in pool)
+        others = " or ".join([name for name in told if told[name]] + ["random"])
+        remedy = "give a file whose rows have a text 'type' or 'subject' (dataset.train.path=FILE), or "
+        raise UserError(
+            f"directions.partition={rule}: {source} tells no {rule} for {missing} of {len(pool)} problems; "
+            f"{remedy if rule == 'category' else ''}use directions.partition={others}"
+        )
+    return hop_buckets(pool, count, seed) if rule == "hops" else category_buckets(pool, count, seed)
 
 
 def hop_buckets(pool: Sequence[Problem], count: int, seed: int) -> list[list[Problem]]:
@@ -47,6 +61,29 @@ def hop_buckets(pool: Sequence[Problem], count: int, seed: int) -> list[list[Pro
         sizes = [len(left) + len(right) for left, right in pairwise(buckets)]
         at = sizes.index(min(sizes))
         buckets[at : at + 2] = [buckets[at] + buckets[at + 1]]
+    return _finished(buckets, count, seed)
+
+
+def category_buckets(pool: Sequence[Problem], count: int, seed: int) -> list[list[Problem]]:
+    """Subsets by subject, for any number of categories (the paper does not state its rule).
+
+    Start with one bucket per category, by name. While there are more than ``count``, merge the two smallest (of equals
+    the first by name) in the place of the first of them; while there are fewer, split the largest (the first such) into
+    random halves. With ``count`` equal to the number of categories every bucket is one category.
+    """
+    subjects: dict[str, list[Problem]] = defaultdict(list)
+    for problem in pool:
+        assert problem.category is not None
+        subjects[problem.category].append(problem)
+    buckets = [subjects[name] for name in sorted(subjects)]
+    while len(buckets) > count:
+        first, second = sorted(sorted(range(len(buckets)), key=lambda index: len(buckets[index]))[:2])
+        buckets[first] = buckets[first] + buckets.pop(second)
+    return _finished(buckets, count, seed)
+
+
+def _finished(buckets: list[list[Problem]], count: int, seed: int) -> list[list[Problem]]:
+    """``count`` buckets: while there are fewer, the largest (the first such) becomes random halves; each shuffled."""
     while len(buckets) < count:
         at = max(range(len(buckets)), key=lambda index: len(buckets[index]))
         order = shuffled(buckets[at], seed, "halves")

@@ -1,21 +1,21 @@
-"""Problems: loading every data set, and drawing validation apart from training and test."""
+"""Problems: what a run trains, validates and tests on, each drawn apart from the others."""
 
 from __future__ import annotations
 
 import hashlib
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from hyperes.bundled import wordproblems
 from hyperes.config import DatasetConfig, SourceConfig
-from hyperes.errors import UserError, first_line
-from hyperes.files import digest, file_digest, read_json_lines, write_json, write_json_lines
-from hyperes.grading import Kind
-from hyperes.grading.numeric import plain_number
+from hyperes.datasets import formats, sources
+from hyperes.datasets.rows import ProblemKind
+from hyperes.duplicates import Known, Match, tokens
+from hyperes.errors import UserError
+from hyperes.files import digest, read_json_lines, write_json, write_json_lines
 
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
 
@@ -24,15 +24,18 @@ TRAIN, VALIDATION, TEST = "train", "validation", "test"
 class Problem:
     """One question with its answer.
 
-    ``hops`` counts reasoning steps where the data set tells them; ``split`` is what the problem may be used for.
+    ``hops`` counts reasoning steps and ``category`` names the subject, where the data set tells them; ``split`` is what
+    the problem may be used for. The answer of a code problem is a Python program that tests the completion: the single
+    line ``sandbox.PLACEHOLDER`` stands where the completion's code goes.
     """
 
     id: str
     question: str
     answer: str
-    kind: Kind  # how grading compares
+    kind: ProblemKind  # how grading compares
     split: str  # train | validation | test
     hops: int | None = None
+    category: str | None = None
 
 
 @dataclass(frozen=True)
@@ -46,9 +49,11 @@ class Problems:
 
 def recipe_slice(config: DatasetConfig, seed: int) -> dict[str, Any]:
     """What the prepared problems depend on: sources by content (never by path), sizes and the seed."""
+    for source in (config.train, *config.suites.values()):
+        formats.check(source)
     return {
-        "train": _identity(config.train),
-        "suites": {name: _identity(source) for name, source in config.suites.items()},
+        "train": sources.identity(config.train),
+        "suites": {name: sources.identity(source) for name, source in config.suites.items()},
         "validation_size": config.validation_size,
         "seed": seed,
     }
@@ -58,18 +63,27 @@ def prepare(config: DatasetConfig, seed: int, out: Path) -> None:
     """Load all sources, keep test questions out of training data, draw the validation set; write JSON lines.
 
     Training problems are ordered by a hash of (seed, id), so that a larger pool keeps the order of a smaller one.
-    Training questions that stand in a test suite (same words and numbers) are removed and counted in report.json.
+    Removed are repetitions within the training data, near-duplicates (see ``duplicates``) of a test question, and near-
+    duplicates of a validation question, which would let fitness reward what a direction has memorised. Near-duplicates
+    among the training problems themselves stay: they are what an augmented data set is made of. report.json names
+    every pair, and the training problems whose publisher gives no answer, which are left out too.
     """
     suites = {name: load(source, TEST) for name, source in config.suites.items()}
-    tested = {normalised(problem.question) for suite in suites.values() for problem in suite}
-    pool, removed = [], []
+    tested = Known((name, problem.id, problem.question) for name, suite in suites.items() for problem in suite)
+    asked: dict[str, str] = {}
+    pool, removed, unanswered = [], [], []
     for problem in load(config.train, TRAIN):
-        text = normalised(problem.question)
-        if text in tested:
-            removed.append(problem.id)
+        if problem.kind == "code":
+            raise UserError(f"{config.train.path}: a code suite cannot be trained on; rewards are for answers only")
+        text = " ".join(tokens(problem.question))
+        if not problem.answer:
+            unanswered.append(problem.id)
+        elif text in asked:
+            removed.append(_removal(problem, Match(TRAIN, asked[text], 1.0)))
+        elif match := tested.find(problem.question):
+            removed.append(_removal(problem, match))
         else:
-            # A question asked twice must not stand in two subsets, or in training and validation.
-            tested.add(text)
+            asked[text] = problem.id
             pool.append(problem)
     pool = shuffled(pool, seed, "pool")
     if len(pool) <= config.validation_size:
@@ -77,18 +91,26 @@ def prepare(config: DatasetConfig, seed: int, out: Path) -> None:
             f"dataset.validation_size={config.validation_size}: only {len(pool)} training problems are left "
             f"in {config.train.path}; lower it"
         )
-    validation, train = pool[: config.validation_size], pool[config.validation_size :]
+    validation, rest = pool[: config.validation_size], pool[config.validation_size :]
+    validated = Known((VALIDATION, problem.id, problem.question) for problem in validation)
+    train = []
+    for problem in rest:
+        if match := validated.find(problem.question):
+            removed.append(_removal(problem, match))
+        else:
+            train.append(problem)
     write_json_lines(out / "train.jsonl", [asdict(problem) for problem in train])
     write_json_lines(out / "validation.jsonl", [{**asdict(problem), "split": VALIDATION} for problem in validation])
     for name, suite in suites.items():
         write_json_lines(out / "suites" / f"{name}.jsonl", [asdict(problem) for problem in suite])
-    hops = sorted({problem.hops for problem in pool if problem.hops is not None})
     report = {
         "train": len(train),
         "validation": len(validation),
         "suites": {name: len(suite) for name, suite in suites.items()},
-        "hops": {str(hop): sum(problem.hops == hop for problem in train) for hop in hops},
+        "hops": _histogram(problem.hops for problem in train),
+        "categories": _histogram(problem.category for problem in train),
         "removed_from_train": removed,
+        "without_answer": unanswered,
     }
     write_json(out / "report.json", report)
 
@@ -116,76 +138,27 @@ def shuffled(problems: Sequence[Problem], seed: int, purpose: str) -> list[Probl
     return sorted(problems, key=lambda p: hashlib.sha256(f"{seed}/{purpose}/{p.id}".encode()).digest())
 
 
-def normalised(question: str) -> str:
-    """Lower-case words, numbers and operators: two questions with the same text differ in nothing that matters."""
-    return " ".join(re.findall(r"[^\W_]+|[-+*/^=<>.](?=\s*[\d(\\])", question.lower()))
-
-
 def load(source: SourceConfig, split: str) -> list[Problem]:
-    """All problems of a source; raises UserError naming the file and line at fault."""
-    rows = LOADERS[source.format](source, split)
-    problems = list(islice(rows, source.limit))
+    """All problems of a source, in its order; raises UserError naming the file and line at fault.
+
+    A training problem may come without an answer, a test problem may not.
+    """
+    formats.check(source)
+    problems = [
+        Problem(name, entry.question, entry.answer, entry.kind, split, entry.hops, entry.category)
+        for name, entry in islice(formats.entries(source, split), source.limit)
+    ]
     if not problems:
         raise UserError(f"{source.path}: holds no problems")
+    if split == TEST and (unanswered := [problem.id for problem in problems if not problem.answer]):
+        raise UserError(f"{source.path}: no answer to {', '.join(unanswered[:3])}; a test needs all of them")
     return problems
 
 
-def _identity(source: SourceConfig) -> dict[str, Any]:
-    if source.format not in LOADERS:
-        raise UserError(f"format={source.format} of {source.path}: no such format; choose from {', '.join(LOADERS)}")
-    if source.format == "generated":
-        content = f"wordproblems-{wordproblems.VERSION}/{source.path}"
-    elif _is_local(source.path):
-        path = Path(source.path).expanduser()
-        if not path.is_file():
-            raise UserError(f"{source.path}: no such data file (give a file, or a hub id such as openai/gsm8k)")
-        content = file_digest(path)
-    else:
-        content = f"hub:{source.path}@{source.revision or 'main'}"
-    return {"format": source.format, "content": content, "split": source.split, "limit": source.limit}
+def _removal(problem: Problem, match: Match) -> dict[str, Any]:
+    return {"id": problem.id, "in": match.place, "like": match.id, "similarity": round(match.similarity, 3)}
 
 
-def _is_local(path: str) -> bool:
-    return Path(path).suffix != "" or path.startswith((".", "/", "~")) or path.count("/") != 1
-
-
-def _generated(source: SourceConfig, split: str) -> Iterator[Problem]:
-    style = wordproblems.SUITES.get(source.path)
-    if style is None:
-        raise UserError(f"generated path={source.path}: choose from {', '.join(wordproblems.SUITES)}")
-    if source.limit is None:
-        raise UserError(f"generated path={source.path}: the generator never ends; set limit")
-    stream = wordproblems.problems(source.split, source.path, style, wordproblems.EQUAL_HOPS)
-    for number, problem in enumerate(stream):
-        name = f"{source.path}/{source.split}/{number}"
-        yield Problem(name, problem.question, str(problem.answer), "numeric", split, problem.hops)
-
-
-def _gsm8k(source: SourceConfig, split: str) -> Iterator[Problem]:
-    if _is_local(source.path):
-        rows = read_json_lines(Path(source.path).expanduser())
-    else:
-        rows = enumerate(_from_hub(source, "main"), start=1)
-    for number, row in rows:
-        where = f"{source.path}, line {number}"
-        if not (isinstance(row, dict) and isinstance(row.get("question"), str) and isinstance(row.get("answer"), str)):
-            raise UserError(f"{where}: expected an object with the texts 'question' and 'answer'")
-        chain, mark, answer = row["answer"].rpartition("####")
-        if not mark or not answer.strip():
-            raise UserError(f"{where}: 'answer' does not end in '#### <number>'")
-        if plain_number(answer) is None:
-            raise UserError(f"{where}: the answer {answer.strip()!r} after '####' is not a number")
-        hops = chain.count("<<")
-        yield Problem(f"gsm8k/{split}/{number}", row["question"], answer.strip(), "numeric", split, hops)
-
-
-def _from_hub(source: SourceConfig, name: str) -> Iterable[Any]:
-    import datasets
-
-    try:
-        return datasets.load_dataset(source.path, name, split=source.split, revision=source.revision)
-    except Exception as error:  # the hub client's errors are many; each means the same to the user
-        raise UserError(f"{source.path}: cannot be had from the hub ({first_line(error)})") from error
-
-
-LOADERS: dict[str, Callable[[SourceConfig, str], Iterator[Problem]]] = {"generated": _generated, "gsm8k": _gsm8k}
+def _histogram(values: Iterable[Any]) -> dict[str, int]:
+    counts = Counter(value for value in values if value is not None)
+    return {str(value): counts[value] for value in sorted(counts)}

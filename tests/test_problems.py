@@ -8,7 +8,6 @@ from itertools import combinations, islice, pairwise
 from pathlib import Path
 
 import pytest
-from conftest import DATA
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -74,7 +73,35 @@ def test_test_questions_in_training_data_are_removed(tmp_path: Path) -> None:
     assert len(ready.train) + len(ready.validation) == 19
     assert "What is 5 + 1?" not in {p.question for p in ready.train + ready.validation}
     report = json.loads((tmp_path / "report.json").read_text())
-    assert sorted(report["removed_from_train"]) == ["gsm8k/train/21", "gsm8k/train/22", "gsm8k/train/6"]
+    assert report["removed_from_train"] == [
+        {"id": "gsm8k/train/6", "in": "t", "like": "gsm8k/test/1", "similarity": 1.0},
+        {"id": "gsm8k/train/21", "in": "t", "like": "gsm8k/test/1", "similarity": 1.0},
+        {"id": "gsm8k/train/22", "in": "train", "like": "gsm8k/train/4", "similarity": 1.0},
+    ]
+
+
+def test_training_repeats_no_validation_question(tmp_path: Path) -> None:
+    """Pairs that differ in a name: whichever of the two is drawn for validation, the other leaves the training data."""
+    asked = "{} has {} apples, buys two more at the market and eats one of them. How many apples are left?"
+    rows = [{"question": asked.format(name, n), "answer": "#### 1"} for n in range(20) for name in ("Ann", "Bob")]
+    config = DatasetConfig("d", gsm8k_file(tmp_path / "train.jsonl", rows), {}, validation_size=8)
+    problems.prepare(config, 0, tmp_path)
+    ready = problems.read(tmp_path)
+    numbers = [{p.question.split()[2] for p in part} for part in (ready.train, ready.validation)]
+    assert not numbers[0] & numbers[1]
+    removed = json.loads((tmp_path / "report.json").read_text())["removed_from_train"]
+    assert len(removed) == 40 - len(ready.train) - len(ready.validation) > 0
+    assert {row["in"] for row in removed} == {"validation"}
+
+
+def test_training_problems_without_an_answer_are_left_out_and_reported(tmp_path: Path) -> None:
+    rows = [{"problem": f"What is ${n}$?", "answer": answer} for n, answer in enumerate(["1", None, "", "2", "3"])]
+    path = tmp_path / "train.json"
+    path.write_text(json.dumps(rows))
+    problems.prepare(DatasetConfig("d", SourceConfig("math", str(path)), {}, validation_size=1), 0, tmp_path)
+    assert len(problems.read(tmp_path).train) == 2
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["without_answer"] == ["math/train/2", "math/train/3"]
 
 
 @pytest.mark.parametrize(
@@ -107,23 +134,14 @@ def test_identity_is_content_not_path(tmp_path: Path) -> None:
     assert problems.recipe_slice(DatasetConfig("d", second, {}, 1), 0) != slices[0]
 
 
-@pytest.mark.skipif(not DATA.is_dir(), reason=f"benchmark files are not at {DATA}")
-def test_gsm8k_as_published() -> None:
-    train = problems.load(SourceConfig("gsm8k", str(DATA / "gsm8k/train.jsonl")), "train")
-    tests = problems.load(SourceConfig("gsm8k", str(DATA / "gsm8k/test.jsonl")), "test")
-    assert (len(train), len(tests)) == (7473, 1319)
-    assert tests[0].answer == "18"
-    assert tests[0].hops == 2
-
-
 hop_lists = st.lists(st.integers(0, 9), min_size=12, max_size=80)
 
 
 def pool(hops: list[int]) -> list[Problem]:
-    return [Problem(str(n), f"q{n}", "1", "numeric", "train", hop) for n, hop in enumerate(hops)]
+    return [Problem(str(n), f"q{n}", "1", "numeric", "train", hop, f"subject {hop}") for n, hop in enumerate(hops)]
 
 
-@given(hop_lists, st.integers(1, 12), st.integers(0, 3), st.sampled_from(["hops", "random"]))
+@given(hop_lists, st.integers(1, 12), st.integers(0, 3), st.sampled_from(["hops", "category", "random"]))
 @settings(max_examples=60, deadline=None)
 def test_subsets_are_a_partition(hops: list[int], count: int, seed: int, rule: str) -> None:
     subsets = partition(pool(hops), rule, count, seed)
@@ -133,7 +151,7 @@ def test_subsets_are_a_partition(hops: list[int], count: int, seed: int, rule: s
     if rule == "random":
         sizes = [len(subset) for subset in subsets]
         assert max(sizes) - min(sizes) <= 1
-    else:  # ranges of hop counts in order; two may share one only where it was split
+    elif rule == "hops":  # ranges of hop counts in order; two may share one only where it was split
         ranges = [(min(levels), max(levels)) for levels in ([p.hops or 0 for p in subset] for subset in subsets)]
         for (_, high), (low, _) in pairwise(ranges):
             assert high <= low
@@ -155,11 +173,29 @@ def test_uneven_buckets_follow_the_stated_rule() -> None:
     assert ({2}, 77) in split
 
 
+def test_categories_follow_the_stated_rule() -> None:
+    sizes = {"Geometry": 9, "Algebra": 3, "Calculus": 2, "Logic": 2, "Sets": 5}
+    everyone = [Problem(f"{c}{n}", "q", "1", "symbolic", "train", None, c) for c in sizes for n in range(sizes[c])]
+
+    def cut(count: int) -> list[tuple[list[str], int]]:
+        subsets = partition(everyone, "category", count, 0)
+        return [(sorted({p.category or "" for p in subset}), len(subset)) for subset in subsets]
+
+    assert cut(5) == [([name], sizes[name]) for name in sorted(sizes)]
+    assert cut(4) == [(["Algebra"], 3), (["Calculus", "Logic"], 4), (["Geometry"], 9), (["Sets"], 5)]
+    assert cut(3) == [(["Algebra", "Calculus", "Logic"], 7), (["Geometry"], 9), (["Sets"], 5)]
+    assert cut(6)[2:4] == [(["Geometry"], 5), (["Geometry"], 4)]
+    everyone[3] = Problem("x", "q", "1", "symbolic", "train")
+    message = r"partition=category: deepscaler\.json tells no category for 1 of 21 problems; give a file .*=random"
+    with pytest.raises(UserError, match=message):
+        partition(everyone, "category", 5, 0, "deepscaler.json")
+
+
 def test_too_many_subsets_are_refused() -> None:
     with pytest.raises(UserError, match=r"directions\.count=5: the training pool has only 4"):
         partition(pool([1, 2, 3, 4]), "hops", 5, 0)
     nohops = [Problem("1", "q", "1", "numeric", "train")]
-    with pytest.raises(UserError, match="tells no hops"):
+    with pytest.raises(UserError, match=r"tells no hops for 1 of 1 problems; use directions\.partition=random"):
         partition(nohops, "hops", 1, 0)
 
 

@@ -44,9 +44,11 @@ SUMS_HOPS = 6
 STEPS_PER_LARGER_OPERAND = 25
 # Then stories of all lengths teach to go on.
 LONG_STEPS = {"long": 150, "longer": 100, "longest": 80}  # three parts: the optimiser starts afresh in each
+# Some stories have a sentence that does not matter, so that ignoring it is a skill the model has a little of.
+DISTRACTOR_SHARE = 0.15
 # Last, some stories are answered at once, which the model can only guess. Preferring to reason is what GRPO can teach.
 MIXED_STEPS = 20
-DIRECT_SHARE = 0.38
+DIRECT_SHARE = 0.43
 
 
 def train_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
@@ -81,7 +83,12 @@ def train_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
 def stories(seed: str, hop_shares: tuple[float, ...], direct_share: float) -> Iterator[tuple[str, str]]:
     """(question, solution) pairs of the pretraining split."""
     rng = random.Random(SEED)
-    for problem in wordproblems.problems("pretrain", seed, wordproblems.Style(), hop_shares):
+    plain, distracting = (
+        wordproblems.problems("pretrain", seed, wordproblems.Style(distractors=distractors), hop_shares)
+        for distractors in (0, 1)
+    )
+    while True:
+        problem = next(distracting if rng.random() < DISTRACTOR_SHARE else plain)
         yield problem.question, problem.solution(direct=rng.random() < direct_share)
 
 

@@ -12,7 +12,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-VERSION = 1  # of the problems it draws: raise it with any change of them
+VERSION = 2  # of the problems it draws: raise it with any change of them
 MAX_HOPS = 8
 LARGEST = 99  # of all running totals
 EQUAL_HOPS = (1.0,) * MAX_HOPS
@@ -142,12 +142,8 @@ def problems(split: str, seed: str, style: Style, hop_shares: tuple[float, ...])
 
 def sums(rng: random.Random, hops: int, largest_operand: int) -> WordProblem:
     """A problem without its story: a start and ``hops`` operations."""
-    start = value = rng.randint(LARGEST // 10, LARGEST * 9 // 10)
-    operations = []
-    for _ in range(hops):
-        operations.append(_operation(rng, value, (1, largest_operand)))
-        value = _apply(value, *operations[-1])
-    return WordProblem("", start, tuple(operations))
+    start = rng.randint(LARGEST // 10, LARGEST * 9 // 10)
+    return WordProblem("", start, _chain(rng, start, hops, (1, largest_operand)))
 
 
 def _apply(value: int, operator: str, operand: int) -> int:
@@ -159,21 +155,27 @@ def _draw(rng: random.Random, hops: int, style: Style) -> WordProblem:
     things, others = rng.sample(THINGS, 2)
     words = {"name": name, "other": other, "things": things, "others": others}
 
-    start = value = rng.randint(LARGEST // 5, LARGEST * 4 // 5)
+    start = rng.randint(LARGEST // 5, LARGEST * 4 // 5)
+    operations = _chain(rng, start, hops, style.operands)
     sentences = [rng.choice(OPENINGS).format(n=start, **words)]
-    operations = []
     unseen = rng.sample(range(hops), min(hops, style.unseen_hops))
-    for hop in range(hops):
-        operator, operand = _operation(rng, value, style.operands)
-        value = _apply(value, operator, operand)
-        operations.append((operator, operand))
+    for hop, (operator, operand) in enumerate(operations):
         wording = UNSEEN_HOPS if hop in unseen else HOPS
         sentences.append(rng.choice(wording[operator]).format(n=operand, **words))
     for _ in range(style.distractors):
         place = rng.randint(1, len(sentences))
         sentences.insert(place, rng.choice(DISTRACTORS).format(n=rng.randint(2, LARGEST), **words))
     sentences.append(rng.choice(CLOSINGS).format(**words))
-    return WordProblem(" ".join(sentences), start, tuple(operations))
+    return WordProblem(" ".join(sentences), start, operations)
+
+
+def _chain(rng: random.Random, start: int, hops: int, operands: tuple[int, int]) -> tuple[tuple[str, int], ...]:
+    """``hops`` operations, one after another, from a start."""
+    value, operations = start, []
+    for _ in range(hops):
+        operations.append(_operation(rng, value, operands))
+        value = _apply(value, *operations[-1])
+    return tuple(operations)
 
 
 def _operation(rng: random.Random, value: int, operands: tuple[int, int]) -> tuple[str, int]:
