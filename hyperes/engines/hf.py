@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
+from transformers import (
+    GenerationConfig,
+    LogitsProcessor,
+    LogitsProcessorList,
+    StoppingCriteriaList,
+    StopStringCriteria,
+)
 
 from hyperes import counter
 
@@ -38,6 +44,7 @@ class Decoding:
     batch_size: int
     temperature: float = 0.0
     top_p: float = 1.0
+    until: tuple[str, ...] = ()  # texts that end an answer and are cut off with what follows
 
 
 class KeyedSampling(LogitsProcessor):
@@ -72,15 +79,27 @@ def complete(
     decoding: Decoding,
 ) -> list[Completion]:
     """Completions in the order of the requests."""
+    done: dict[int, Completion] = {}
+    for indices, answers in complete_batches(model, tokenizer, requests, decoding):
+        done.update(zip(indices, answers, strict=True))
+    return [done[index] for index in range(len(requests))]
+
+
+def complete_batches(
+    model: Any,
+    tokenizer: Any,
+    requests: Sequence[Request],
+    decoding: Decoding,
+    done: Collection[int] = (),
+) -> Iterator[tuple[list[int], list[Completion]]]:
+    """(indices of requests, their completions), batch by batch, passing over batches whose indices are all ``done``."""
     encoded = tokenizer([request.prompt for request in requests], add_special_tokens=False)["input_ids"]
-    completions: list[Completion | None] = [None] * len(requests)
     for indices in _batches([len(ids) for ids in encoded], decoding.batch_size):
+        if all(index in done for index in indices):
+            continue
         batch = tokenizer.pad({"input_ids": [encoded[i] for i in indices]}, return_tensors="pt").to(model.device)
         keys = torch.tensor([requests[i].key for i in indices], dtype=torch.int64, device=model.device)
-        answers = _generate(model, tokenizer, batch, keys, decoding)
-        for index, answer in zip(indices, answers, strict=True):
-            completions[index] = answer
-    return [completion for completion in completions if completion is not None]
+        yield indices, _generate(model, tokenizer, batch, keys, decoding)
 
 
 def _batches(lengths: Sequence[int], size: int) -> Iterator[list[int]]:
@@ -100,14 +119,21 @@ def _generate(model: Any, tokenizer: Any, batch: Any, keys: Tensor, decoding: De
     config = GenerationConfig(
         max_new_tokens=decoding.max_new_tokens, do_sample=False, eos_token_id=stops, pad_token_id=tokenizer.pad_token_id
     )
-    output = model.generate(**batch, generation_config=config, logits_processor=processors)[:, length:].tolist()
-    answers = []
-    for row in output:
-        end = next((place for place, token in enumerate(row) if token in stops), None)
-        tokens = row if end is None else row[:end]
-        text = tokenizer.decode(tokens, skip_special_tokens=True)
-        answers.append(Completion(text, len(tokens), truncated=end is None))
-    return answers
+    criteria = StoppingCriteriaList()
+    if decoding.until:
+        criteria.append(StopStringCriteria(tokenizer, list(decoding.until)))
+    output = model.generate(**batch, generation_config=config, logits_processor=processors, stopping_criteria=criteria)
+    return [_completion(row, tokenizer, stops, decoding) for row in output[:, length:].tolist()]
+
+
+def _completion(row: list[int], tokenizer: Any, stops: list[int], decoding: Decoding) -> Completion:
+    end = next((place for place, token in enumerate(row) if token in stops), None)
+    tokens = row if end is None else row[:end]
+    text = tokenizer.decode(tokens, skip_special_tokens=True)
+    cuts = [text.index(stop) for stop in decoding.until if stop in text]
+    if end is None and cuts:  # the row was filled up with padding while others went on
+        tokens = [token for token in tokens if token != tokenizer.pad_token_id]
+    return Completion(text[: min(cuts, default=None)], len(tokens), truncated=end is None and not cuts)
 
 
 def _stop_tokens(model: Any, tokenizer: Any) -> list[int]:
