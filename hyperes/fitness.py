@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hyperes import evaluation, versions
-from hyperes.evaluation import Bench, Task
+from hyperes.evaluation import Bench, Evaluation, Task
 from hyperes.executors import Executor
 from hyperes.genome import Candidate
 from hyperes.recipe import Recipe
@@ -32,7 +32,9 @@ class Fitness:
     executor: Executor
     bench: Bench
     validation: str  # path of the validation problems
-    validation_key: str  # their content
+    validation_key: str  # content of those that count
+    skip: int = 0  # which count: from this one
+    limit: int | None = None  # to before this one
 
     @property
     def context(self) -> str:
@@ -52,9 +54,9 @@ class Fitness:
         """
         context = self.context
         scores: dict[str, str] = {}
-        for candidate in candidates:
+        for candidate in _distinct(candidates):
             if (known := self.store.recall(context, candidate.key)) is not None:
-                scores[candidate.key] = known
+                scores[candidate.key] = known["correct"]
         missing = [candidate for candidate in _distinct(candidates) if candidate.key not in scores]
         fitness: list[float] = []
 
@@ -63,16 +65,23 @@ class Fitness:
                 fitness.append(known.count("1") / len(known))
                 on_scored(len(fitness) - 1, fitness[-1])
 
-        def keep(index: int, correct: list[bool]) -> None:
+        def keep(index: int, made: Evaluation) -> None:
             key = missing[index].key
-            scores[key] = "".join("01"[right] for right in correct)
-            self.store.remember(context, key, scores[key])
+            scores[key] = "".join("01"[record.correct] for record in made.records)
+            self.store.remember(context, key, {"correct": scores[key], "seconds": round(made.seconds, 3)})
             report()
 
         report()
-        tasks = [Task(self.bench, candidate, self.validation) for candidate in missing]
+        tasks = [
+            Task(self.bench, candidate, self.validation, limit=self.limit, skip=self.skip) for candidate in missing
+        ]
         self.executor.map(evaluation.fitness, tasks, keep)
         return fitness
+
+    def seconds(self, candidates: Sequence[Candidate]) -> float:
+        """What evaluating these candidates took, summed over workers, whenever and by whichever run it was done."""
+        values = (self.store.recall(self.context, candidate.key) for candidate in _distinct(candidates))
+        return sum(value["seconds"] for value in values if value is not None)
 
 
 def _distinct(candidates: Sequence[Candidate]) -> list[Candidate]:

@@ -14,14 +14,31 @@ from hyperes.files import digest
 DROP_RATE_MARGIN = 1e-6
 
 
+@dataclass(frozen=True)
+class Operator:
+    """A merge operator: its name in ``hyperes.mergers`` and the arguments of its own, in order of their names.
+
+    ``dare_ties`` is the paper's operator (eq. 18-20), whose flags stand in the candidate; its one argument is the
+    ``density`` that TIES trims to. The others (``task_arithmetic``, ``cabs``, ``wudi``) use neither flags nor masks.
+    """
+
+    name: str = "dare_ties"
+    parameters: tuple[tuple[str, float], ...] = ()
+
+
+DARE_TIES = Operator()
+
+
 @dataclass(frozen=True, eq=False)
 class Candidate:
     """All that distinguishes one merged model from another, given the base and the direction pool.
 
     groups     (L,) names of the layer groups, in the order of the rows below.
     drop_rate  (L, N) float64 in [0, 1]: p. Idle without ``dare``.
-    weight     (L, N) float64, finite, >= 0, no row all zero: ω, of which each row matters only up to a factor.
+    weight     (L, N) float64, finite, >= 0, no row all zero: ω, of which dare_ties uses each row only up to a factor;
+               λᵢ for cabs.
     gamma      the global magnitude γ (eq. 21).
+    operator   what merges; ``dare`` and ``ties`` are flags of dare_ties.
 
     The arrays are copied and made read-only. Raises ValueError for other shapes or values.
     """
@@ -32,6 +49,7 @@ class Candidate:
     gamma: float
     dare: bool
     ties: bool
+    operator: Operator = DARE_TIES
 
     def __post_init__(self) -> None:
         _check_names(self.groups)
@@ -61,6 +79,7 @@ class Candidate:
                 "gamma": float(self.gamma).hex(),
                 "dare": bool(self.dare),
                 "ties": bool(self.ties),
+                "operator": [self.operator.name, [list(pair) for pair in self.operator.parameters]],
             }
         )
 
@@ -90,10 +109,19 @@ class Genome:
 
     @property
     def population(self) -> int:
-        """CMA-ES candidates per generation, 4 + ⌊3 ln(L·2N)⌋ (eq. 27)."""
-        return 4 + math.floor(3 * math.log(self.dimension))
+        """CMA-ES candidates per generation (eq. 27)."""
+        return default_population(self.dimension)
 
-    def decode(self, z: np.ndarray, *, gamma: float, dare: bool, ties: bool, shared_drop_rate: float) -> Candidate:
+    def decode(
+        self,
+        z: np.ndarray,
+        *,
+        gamma: float,
+        dare: bool,
+        ties: bool,
+        shared_drop_rate: float,
+        operator: Operator = DARE_TIES,
+    ) -> Candidate:
         """The candidate of z: p = σ(a), ω = exp(b) (eq. 16); unsearched groups get p = shared_drop_rate, ω = 1.
 
         Each group's ω is divided by its largest, which changes no merge and cannot overflow. Raises ValueError when z
@@ -107,13 +135,22 @@ class Genome:
         fixed = (len(self.unsearched), self.directions)
         drop_rate = np.concatenate([_sigmoid(a), np.full(fixed, shared_drop_rate)])
         weight = np.concatenate([np.exp(b - b.max(axis=1, keepdims=True)), np.ones(fixed)])
-        return Candidate(self.groups + self.unsearched, drop_rate, weight, gamma, dare, ties)
+        return Candidate(self.groups + self.unsearched, drop_rate, weight, gamma, dare, ties, operator)
 
-    def shared(self, drop_rate: float, *, gamma: float, dare: bool, ties: bool) -> Candidate:
-        """A point of the grid (eq. 22): one drop rate and ω = 1 for every group and direction."""
+    def shared(
+        self,
+        drop_rate: float,
+        *,
+        gamma: float,
+        dare: bool,
+        ties: bool,
+        weight: float = 1.0,
+        operator: Operator = DARE_TIES,
+    ) -> Candidate:
+        """A point of the grid (eq. 22): one drop rate and one ω, 1 in the paper, for every group and direction."""
         groups = self.groups + self.unsearched
         shape = (len(groups), self.directions)
-        return Candidate(groups, np.full(shape, drop_rate), np.ones(shape), gamma, dare, ties)
+        return Candidate(groups, np.full(shape, drop_rate), np.full(shape, weight), gamma, dare, ties, operator)
 
     def start(self, drop_rate: float) -> np.ndarray:
         """The z that decodes to ``shared(drop_rate)``: a = logit(p), b = 0.
@@ -126,6 +163,11 @@ class Genome:
         z = np.zeros((len(self.groups), 2, self.directions))
         z[:, 0] = math.log(p) - math.log1p(-p)
         return z.reshape(-1)
+
+
+def default_population(dimension: int) -> int:
+    """G = 4 + ⌊3 ln d⌋ (eq. 27)."""
+    return 4 + math.floor(3 * math.log(dimension))
 
 
 def _sigmoid(a: np.ndarray) -> np.ndarray:

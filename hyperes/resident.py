@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
 from hyperes.genome import Candidate
-from hyperes.mergers import merge
-from hyperes.pool import Pool, group_of
+from hyperes.mergers import combine
+from hyperes.pool import Factors, Pool, row_of
 
 
 class Resident:
@@ -32,18 +33,11 @@ class Resident:
     @torch.no_grad()
     def write(self, candidate: Candidate) -> None:
         """Set the weights to theta_0 + gamma * merged (eq. 21), computed in float32 and rounded once."""
-        row = {group: index for index, group in enumerate(candidate.groups)}
         salt = candidate.key if self._resample else ""
         for name, parameter in self._live.items():
-            index = row[group_of(name)]
-            merged = merge(
-                self._pool.deltas(name),
-                candidate.drop_rate[index],
-                candidate.weight[index],
-                self._pool.uniform(name, self._seed, salt) if candidate.dare else None,
-                dare=candidate.dare,
-                ties=candidate.ties,
-            )
+            prepared = self._pool.prepared(name, candidate.operator)
+            uniform = self._pool.uniform(name, self._seed, salt) if candidate.dare else None
+            merged = combine(candidate, row_of(name, candidate.groups), prepared, uniform)
             # Not in place: .float() of a float32 base is the base itself.
             parameter.copy_(torch.add(self._base[name].float(), merged, alpha=candidate.gamma))
 
@@ -52,3 +46,19 @@ class Resident:
         """Set the weights back to the base, bit for bit."""
         for name, parameter in self._live.items():
             parameter.copy_(self._base[name])
+
+
+class ResidentLora:
+    """A loaded model that wears one LoRA adapter after another, each written onto a kept copy of the base."""
+
+    def __init__(self, model: Any, weights: Sequence[str]) -> None:
+        parameters = dict(model.named_parameters())
+        self._live = {name: parameters[name] for name in weights}
+        self._base = {name: parameter.detach().clone() for name, parameter in self._live.items()}
+
+    @torch.no_grad()
+    def write(self, adapter: Mapping[str, Factors]) -> None:
+        """Set every weight to theta_0 + (alpha/r) B A, computed in float32 and rounded once."""
+        for name, parameter in self._live.items():
+            delta = adapter[name].to(parameter.device).delta()
+            parameter.copy_(self._base[name].float() + delta)

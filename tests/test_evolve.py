@@ -12,7 +12,9 @@ import pytest
 import threadpoolctl  # type: ignore[import-untyped]
 
 from hyperes.errors import UserError
-from hyperes.search.evolve import RECORDED_DIMENSIONS, Evolution, Generation, evolve, standardise
+from hyperes.search import evolve
+from hyperes.search.cma import Evolution
+from hyperes.search.evolve import RECORDED_DIMENSIONS, Generation, generation_sizes, standardise
 
 DIMENSION, POPULATION, GENERATIONS = 5, 6, 3
 START = np.linspace(-1.0, 2.0, DIMENSION)
@@ -27,9 +29,11 @@ def rounded_sphere(vectors):
     return [round(value) / 4 for value in sphere(vectors)]
 
 
-def search(trials, evaluate=rounded_sphere, on_generation=lambda _: None, start=START, **changes):
-    settings = {"sigma": 0.3, "population": POPULATION, "generations": GENERATIONS, "seed": 7, "diagonal": False}
-    return evolve(trials, start, **(settings | changes), evaluate=evaluate, on_generation=on_generation)
+def search(trials, evaluate=rounded_sphere, on_generation=lambda *_: None, start=START, keep=1, **changes):
+    settings = {"sigma": 0.3, "population": POPULATION, "seed": 7, "diagonal": False} | changes
+    sizes = [settings["population"]] * settings.pop("generations", GENERATIONS)
+    evolution = Evolution(start, **settings)
+    return evolve.search(trials, evolution, sizes, evaluate=evaluate, on_generation=on_generation, keep=keep)
 
 
 def told(generations):
@@ -142,9 +146,9 @@ def test_a_search_that_has_converged_to_rounding_goes_on():
     reached = evolution.mean
     for _ in range(3):
         vectors = evolution.ask()
-        assert [vector.tobytes() for vector in vectors] == [reached.tobytes()] * POPULATION
+        np.testing.assert_allclose(vectors, [reached] * POPULATION, rtol=1e-14)
         evolution.tell(vectors, sphere(vectors))
-    np.testing.assert_allclose(evolution.mean, reached, rtol=1e-15)
+    np.testing.assert_allclose(evolution.mean, reached, rtol=1e-14)
 
 
 def test_an_ill_conditioned_covariance_leaves_the_mean_in_search_coordinates():
@@ -262,6 +266,35 @@ def test_no_generations_answer_the_start(tmp_path):
     assert not (tmp_path / "trials.jsonl").exists()
 
 
+def test_the_best_seen_are_distinct_and_the_earlier_of_equals_comes_first(tmp_path):
+    asked = []
+
+    def evaluate(vectors):
+        asked.extend(vectors)
+        return rounded_sphere(vectors)
+
+    seen = search(tmp_path / "trials.jsonl", evaluate, keep=5).seen
+    fitness = rounded_sphere(asked)
+    order = sorted(range(len(asked)), key=lambda i: (-fitness[i], i))[:5]
+    assert len({fitness[i] for i in order}) < 5, "ties among the best are what this test is about"
+    assert [value for value, _ in seen] == [fitness[i] for i in order]
+    assert [vector.tobytes() for _, vector in seen] == [asked[i].tobytes() for i in order]
+    again = search(tmp_path / "trials.jsonl", keep=5).seen  # replayed
+    assert [vector.tobytes() for _, vector in again] == [vector.tobytes() for _, vector in seen]
+    repeated = [(0.5, START), (0.5, START.copy()), (0.25, START + 1)]
+    assert [value for value, _ in evolve._best(repeated, 3)] == [0.5, 0.25]
+
+
+def test_a_budget_of_evaluations_is_never_exceeded():
+    assert generation_sizes(24, 20, None, whole=True) == [24] * 20
+    assert generation_sizes(24, None, 500, whole=True) == [24] * 20
+    assert generation_sizes(24, None, 500, whole=False) == [24] * 20 + [20]
+    assert generation_sizes(24, None, 10, whole=False) == [10]
+    assert generation_sizes(1, None, 3, whole=False) == [1, 1, 1]
+    with pytest.raises(UserError, match="evaluations=10: not one generation of 24"):
+        generation_sizes(24, None, 10, whole=True)
+
+
 def test_the_record_holds_every_trial(tmp_path):
     trials = tmp_path / "deeper" / "trials.jsonl"
     seen = []
@@ -297,7 +330,11 @@ def test_resume_is_bit_for_bit_after_a_cut_anywhere(tmp_path):
         trials.write_bytes(content[:cut])
         evaluated: list[int] = []
         heard: list[Generation] = []
-        outcome = search(trials, lambda v, e=evaluated: e.append(len(v)) or rounded_sphere(v), heard.append)
+        outcome = search(
+            trials,
+            lambda v, e=evaluated: e.append(len(v)) or rounded_sphere(v),
+            lambda generation, _, h=heard: h.append(generation),
+        )
         kept = content[:cut].count(b"\n") // POPULATION
         assert evaluated == [POPULATION] * (GENERATIONS - kept)
         assert [g.replayed for g in heard] == [g.number < kept for g in heard]

@@ -67,7 +67,7 @@ def test_each_candidate_is_evaluated_once_and_reported_in_order(
     assert first[1] == 0.0  # random deltas five hundred times over leave no language model
     files = list((tmp_path / "store" / "fitness").rglob("*.json"))
     assert len(files) == 2
-    assert sorted(len(json.loads(path.read_text())["value"]) for path in files) == [12, 12]
+    assert sorted(len(json.loads(path.read_text())["value"]["correct"]) for path in files) == [12, 12]
 
     class Idle(Executor):
         def map(self, *_: Any, **__: Any) -> list[Any]:
@@ -78,6 +78,7 @@ def test_each_candidate_is_evaluated_once_and_reported_in_order(
         Store(tmp_path / "store"), Idle(ExecutorConfig()), bench, fitness.validation, fitness.validation_key
     )
     assert again([strong, weak]) == [first[1], first[0]]
+    assert again.seconds([strong, weak, weak]) == fitness.seconds([weak]) + fitness.seconds([strong]) > 0
     other = Fitness(
         Store(tmp_path / "store"), Idle(ExecutorConfig()), replace(bench, seed=1), "", fitness.validation_key
     )

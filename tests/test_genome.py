@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from hyperes.genome import DROP_RATE_MARGIN, Candidate, Genome
+from hyperes.genome import DROP_RATE_MARGIN, Candidate, Genome, Operator
 
 GENOME = Genome(("layers.0.attention", "layers.0.mlp"), 3, unsearched=("other",))
 FLAGS: dict[str, Any] = {"gamma": 2.7 * 3, "dare": True, "ties": True}
@@ -94,12 +94,14 @@ def test_every_field_enters_the_key_to_the_last_bit() -> None:
         make(gamma=float(np.nextafter(FLAGS["gamma"], 9))),
         make(dare=False),
         make(ties=False),
+        make(operator=Operator("cabs", (("block", 4), ("keep", 2)))),
+        make(operator=Operator("cabs", (("block", 4), ("keep", 1)))),
     ]
     keys = {candidate.key for candidate in [make(), *changed]}
     assert len(keys) == len(changed) + 1
     assert make().key == make(weight=np.ones((2, 3), dtype=np.int64)).key
     assert (
-        make().key == "af3b5f3842e16792cc3a10fae2c2b72ec78c2d4f06d877aa034b0fbf14bc59c2"
+        make().key == "ce998a632dbd71d3ebe8f8ff9a0ad104ea90f03c745a713124150eb66e269628"
     )  # stored fitness depends on it
 
 

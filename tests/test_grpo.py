@@ -22,7 +22,7 @@ from hyperes.config import GrpoDirections, LoraSettings
 from hyperes.directions import grpo
 from hyperes.errors import UserError
 from hyperes.files import read_json_lines
-from hyperes.pool import read_adapter
+from hyperes.pool import DENSE, genome_of, read_adapter
 from hyperes.problems import Problem
 from hyperes.store import Store
 
@@ -141,6 +141,32 @@ def test_directions_are_stock_adapters_with_their_own_start(
         for h, n in ((3, "a"), (2, "b"))
     ]
     assert cosine(*shared) > 0.9
+
+
+@pytest.mark.slow
+def test_a_full_parameter_run_resumes_to_the_same_dense_delta(
+    tmp_path: Path, task_in: Callable[..., grpo.GrpoTask]
+) -> None:
+    full: dict[str, Any] = {"lora": None, "steps": 2, "learning_rate": 1e-4}
+    straight = grpo.train(task_in(tmp_path / "straight", subset(3), **full))
+    deltas = load_file(straight / "adapter" / DENSE)
+    assert {"model.embed_tokens.weight", "model.norm.weight", "model.layers.0.self_attn.q_proj.bias"} <= set(deltas)
+    genome = genome_of([straight / "adapter"])
+    assert (len(genome.groups), genome.unsearched) == (8, ("other",))
+
+    task = task_in(tmp_path / "killed", subset(3), **full)
+    assert task.trajectory != task_in(tmp_path, subset(3), **{**full, "steps": 1}).trajectory
+    process = multiprocessing.get_context("spawn").Process(target=train_in_child, args=(task,))
+    process.start()
+    run = Store(tmp_path / "killed").folder(task.trajectory)
+    while process.is_alive() and not (run / "checkpoint-1" / grpo.DONE).exists():
+        time.sleep(0.02)
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    assert Store(tmp_path / "killed").find(task.recipe) is None
+    assert (grpo.train(task) / "adapter" / DENSE).read_bytes() == (straight / "adapter" / DENSE).read_bytes()
+    assert not list(run.glob("checkpoint-*"))
 
 
 @pytest.mark.slow

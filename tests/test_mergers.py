@@ -11,8 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hyperes import mergers
-from hyperes.mergers import merge
+from hyperes.mergers import dare_ties, merge
 
 FIXTURE = Path(__file__).parent / "fixtures" / "mergekit_dare_ties.json"
 EPS = {torch.float64: 2.0**-52, torch.float32: 2.0**-23}
@@ -160,7 +159,7 @@ def test_a_dropped_entry_never_agrees(problem: Problem) -> None:
 def test_blocks_leave_no_trace(problem: Problem, ties: bool) -> None:
     whole = problem.merge(ties=ties)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mergers, "CPU_BLOCK", 3)
+        patch.setattr(dare_ties, "CPU_BLOCK", 3)
         assert torch.equal(problem.merge(ties=ties), whole)
 
 

@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from conftest import composed
 from safetensors.torch import load_file, save_file
 
-from hyperes import counter
+from hyperes import candidates, counter
 from hyperes.backbone import load_model
 from hyperes.errors import UserError
 from hyperes.genome import Candidate, Genome
-from hyperes.pool import group_of, layer_groups, read_adapter, read_pool
+from hyperes.mergers import disjoint, merge, trim, wudi
+from hyperes.pool import DENSE, SPACES, genome_of, group_of, layer_groups, read_adapter, read_pool
 from hyperes.resident import Resident
 
 CPU = torch.device("cpu")
@@ -42,6 +44,81 @@ def resident(backbone: Any, make_adapter: Callable[[int], Path]) -> Resident:
 def test_pool_has_one_attention_and_one_mlp_group_per_layer(resident: Resident) -> None:
     assert layer_groups(resident._pool.weights) == (GROUPS, ())
     assert layer_groups(["model.embed_tokens.weight", "model.layers.10.mlp.up_proj.weight"])[1] == ("other",)
+
+
+@pytest.mark.parametrize(
+    ("model", "layers", "directions", "dimension", "population"),
+    [
+        ("Qwen2.5-0.5B-Instruct", 24, 10, 960, 24),
+        ("Qwen2.5-1.5B-Instruct", 28, 10, 1120, 25),
+        ("DeepSeek-R1-Distill-Qwen-1.5B", 28, 7, 784, 23),
+    ],
+)
+def test_the_papers_dimensions_come_out_of_the_published_architectures(
+    model: str, layers: int, directions: int, dimension: int, population: int
+) -> None:
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    sizes = (896, 4864, 14, 2) if layers == 24 else (1536, 8960, 12, 2)
+    names = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads")
+    config = Qwen2Config(num_hidden_layers=layers, vocab_size=8, **dict(zip(names, sizes, strict=True)))
+    with torch.device("meta"):
+        weights = [name for name, _ in Qwen2ForCausalLM(config).named_parameters()]
+
+    def genome(space: str) -> Genome:
+        searched, unsearched = layer_groups(weights, space)
+        assert unsearched == ("other",)  # embeddings, norms and the biases of q, k and v
+        return Genome(searched, directions, unsearched)
+
+    assert (genome("per_block").dimension, genome("per_block").population) == (dimension, population), model
+    assert genome("per_layer").dimension == dimension // 2
+    assert genome("per_module").dimension == layers * 7 * 2 * directions
+    assert genome("global").dimension == 2 * directions
+    assert genome("per_block").groups[:3] == ("layers.0.attention", "layers.0.mlp", "layers.1.attention")
+    assert genome("per_layer").groups == tuple(f"layers.{layer}" for layer in range(layers))
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_every_weight_finds_the_coefficients_of_its_group(resident: Resident, space: str) -> None:
+    """A candidate that is uniform within groups is the same model in every finer space."""
+    weights = resident._pool.weights
+    coarse = Genome(layer_groups(weights, space)[0], 3)
+    fine = Genome(layer_groups(weights, "per_module")[0], 3)
+    z = np.random.default_rng(3).normal(size=(len(coarse.groups), 6))
+    group = {group_of(name, "per_module"): group_of(name, space) for name in weights}
+    spread = np.stack([z[coarse.groups.index(group[name])] for name in fine.groups])
+    flags: dict[str, Any] = {"gamma": 3.0, "dare": True, "ties": True, "shared_drop_rate": 0.5}
+    resident.write(coarse.decode(z.reshape(-1), **flags))
+    first = state(resident.model)
+    resident.write(fine.decode(spread.reshape(-1), **flags))
+    assert all(torch.equal(first[name], tensor) for name, tensor in state(resident.model).items())
+
+
+@pytest.mark.parametrize("merger", ["task_arithmetic", "ties_trimmed", "cabs", "wudi", "average"])
+def test_every_merger_is_written_as_it_is_defined(
+    resident: Resident, backbone: Any, make_adapter: Callable[[int], Path], merger: str
+) -> None:
+    """From the YAML to the weights; PEFT's own files give the deltas."""
+    config = composed(f"merger={merger}", "optimizer=none", "merger.scale=0.75").merger
+    chosen = candidates.shared(config, Genome(GROUPS, 3), config.scale, 0.0, config.dare, config.ties)
+    name = "model.layers.2.mlp.up_proj.weight"
+    base = state(load_model(backbone))[name]
+    resident.write(chosen)
+    update = state(resident.model)[name] - base
+    pairs = [read_adapter(make_adapter(seed))[name].pair() for seed in (1, 2, 3)]
+    pool = torch.stack([left @ right for left, right in pairs])
+    expected = {
+        "task_arithmetic": lambda: 0.75 * pool.sum(0),
+        "ties_trimmed": lambda: 0.75 * 3 * merge(trim(pool, density=0.2), np.zeros(3), np.ones(3), None, dare=False),
+        "cabs": lambda: 0.75 * disjoint(pool, keep=256 // 3, block=256).sum(0),
+        "wudi": lambda: wudi(pairs, steps=300, step_size=0.03),
+        "average": lambda: pool.mean(0),
+    }[merger]()
+    torch.testing.assert_close(update, expected, rtol=1e-4, atol=1e-6)
+    if merger == "wudi":  # solved once
+        kept = resident._pool.prepared(name, chosen.operator)
+        resident.write(chosen)
+        assert resident._pool.prepared(name, chosen.operator) is kept
 
 
 def test_base_weights_survive_any_number_of_candidates_bit_for_bit(resident: Resident, backbone: Any) -> None:
@@ -126,6 +203,29 @@ def test_resampled_masks_differ_between_candidates_and_fixed_ones_do_not(
     assert (fixed_low <= fixed_high).all()  # one field: what is dropped at 0.5 is dropped at 0.6
     loose_low, loose_high = dropped(resample=True)
     assert not (loose_low <= loose_high).all()
+
+
+def test_a_dense_delta_gives_back_the_trained_model(tmp_path: Path, backbone: Any) -> None:
+    """Full-parameter training changes embeddings, norms and biases too: they travel as the unsearched group."""
+    from hyperes.directions.grpo import _difference
+
+    trained = load_model(backbone)
+    torch.manual_seed(0)
+    for parameter in trained.parameters():
+        parameter += 0.01 * torch.randn_like(parameter)
+    save_file(_difference(trained, backbone), tmp_path / DENSE)
+    genome = genome_of([tmp_path])
+    assert (genome.groups, genome.unsearched) == (GROUPS, ("other",))
+    model = load_model(backbone)
+    resident = Resident(model, read_pool([("full", tmp_path)], CPU), seed=0)
+    resident.write(genome.shared(0.0, gamma=1.0, dare=False, ties=False))
+    for name, tensor in state(trained).items():
+        torch.testing.assert_close(state(model)[name], tensor, rtol=0, atol=1e-6)
+    resident.write(genome.shared(0.5, gamma=1.0, dare=True, ties=True))  # masks of vectors too
+    changed = state(model)["model.norm.weight"] != state(load_model(backbone))["model.norm.weight"]
+    assert 0 < changed.float().mean() < 1
+    resident.restore()
+    assert all((tensor == state(model)[name]).all() for name, tensor in state(load_model(backbone)).items())
 
 
 def damaged(source: Path, target: Path, change: Callable[[dict[str, torch.Tensor]], None]) -> Path:

@@ -1,15 +1,12 @@
-"""One descent direction by a short GRPO+LoRA run (eq. 1). The only door to trl."""
+"""One descent direction by a short GRPO+LoRA run (eq. 1), or by full-parameter GRPO. The only door to trl."""
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import math
 import os
 import re
 import shutil
-import sys
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,15 +14,24 @@ from typing import Any
 from hyperes import counter, versions
 from hyperes.backbone import Backbone, load_model, load_tokenizer
 from hyperes.config import GrpoDirections
+from hyperes.directions import STEPS_FILE, on_wait
 from hyperes.errors import UserError
-from hyperes.files import append_json_line, read_json_lines, sync_directory, sync_folder, write_json_lines, write_text
+from hyperes.files import (
+    append_json_line,
+    line_count,
+    read_json_lines,
+    sync_directory,
+    sync_folder,
+    write_json_lines,
+    write_text,
+)
+from hyperes.output import output_to
 from hyperes.partition import prompts
 from hyperes.problems import Problem, content_key
 from hyperes.prompts import messages
 from hyperes.recipe import Recipe
 from hyperes.store import Store
 
-STEPS_FILE = "steps.jsonl"
 DONE = "checkpoint.done"  # written last: a checkpoint without it was torn by a kill
 FLAT_WARNING = 0.8
 
@@ -47,11 +53,13 @@ def recipes(settings: GrpoDirections, subset: list[Problem], backbone: Backbone,
     """(direction, trajectory) recipes.
 
     A direction is keyed by its own subset, never by how many others there are. The trajectory leaves out the number
-    of steps: a 4-step direction is the step-4 state of the 7-step run.
+    of steps: a 4-step direction is the step-4 state of the 7-step run. Full-parameter runs keep their last state alone.
     """
     part = asdict(settings)
     for other in ("count", "partition", "steps"):  # they only choose the subset, or where on the way to stop
         part.pop(other)
+    if settings.lora is None:
+        part["steps"] = settings.steps
     part["seed"] = seed
     upstream = {"subset": content_key(subset), "backbone": Recipe("backbone", 1, backbone.identity, {}).key}
     trajectory = Recipe("trajectory", versions.GRPO, part, upstream)
@@ -64,11 +72,14 @@ def train(task: GrpoTask) -> Path:
     def build(out: Path) -> None:
         with store.workspace(task.trajectory, on_wait) as run:
             if len(_rows(run, task.settings.steps)) < task.settings.steps or not _adapter(run, task).is_dir():
-                with _output_to(run / "train.log"):
+                with output_to(run / "train.log"):
                     _continue_run(task, run)
             shutil.rmtree(out / "adapter", ignore_errors=True)
             shutil.copytree(_adapter(run, task), out / "adapter")
             rows = _rows(run, task.settings.steps)
+            if task.settings.lora is None:  # three times the model, and no longer run goes on from it
+                for checkpoint in run.glob("checkpoint-*"):
+                    shutil.rmtree(checkpoint)
         if all(row["zero_variance"] >= 1 for row in rows):
             raise UserError(
                 f"direction on {len(task.subset)} problems: every group of {task.settings.group_size} completions got "
@@ -76,9 +87,6 @@ def train(task: GrpoTask) -> Path:
                 "for this backbone (raise directions.group_size or use another partition)"
             )
         write_json_lines(out / STEPS_FILE, rows)
-
-    def on_wait(message: str) -> None:
-        print(message, file=sys.stderr, flush=True)
 
     store = Store(Path(task.store))
     return store.build(task.recipe, build, on_wait).path
@@ -97,10 +105,7 @@ def _adapter(run: Path, task: GrpoTask) -> Path:
 
 def steps_so_far(store: Store, trajectory: Recipe) -> int:
     """Optimiser steps a run has logged, for progress bars; read without its lock."""
-    path = store.root / trajectory.stage / trajectory.key[:24] / STEPS_FILE
-    with contextlib.suppress(OSError):
-        return path.read_bytes().count(b"\n")
-    return 0
+    return line_count(store.folder(trajectory) / STEPS_FILE)
 
 
 def _continue_run(task: GrpoTask, run: Path) -> None:
@@ -108,10 +113,12 @@ def _continue_run(task: GrpoTask, run: Path) -> None:
     import torch
     from datasets import Dataset
     from peft import LoraConfig
+    from safetensors.torch import save_file
     from transformers import TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
 
     from hyperes.grading import grade_many
+    from hyperes.pool import DENSE
 
     settings = task.settings
     checkpoint = _last_whole_checkpoint(run)
@@ -133,17 +140,21 @@ def _continue_run(task: GrpoTask, run: Path) -> None:
             if "reward" in logs:
                 append_json_line(run / STEPS_FILE, _metrics(state.global_step, logs))
 
-        def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        def on_save(self, args: Any, state: Any, control: Any, model: Any, **_: Any) -> None:
             folder = run / f"checkpoint-{state.global_step}"
-            partial, adapter = run / f".step-{state.global_step}", run / f"step-{state.global_step}"
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir()
-            for name in ("adapter_config.json", "adapter_model.safetensors"):
-                shutil.copy2(folder / name, partial / name)
-            sync_folder(partial)
-            if not adapter.is_dir():
-                os.replace(partial, adapter)
-            sync_directory(run)
+            if settings.lora or state.global_step == settings.steps:
+                partial, kept = run / f".step-{state.global_step}", run / f"step-{state.global_step}"
+                shutil.rmtree(partial, ignore_errors=True)
+                partial.mkdir()
+                if settings.lora:
+                    for name in ("adapter_config.json", "adapter_model.safetensors"):
+                        shutil.copy2(folder / name, partial / name)
+                else:
+                    save_file(_difference(model, task.backbone), partial / DENSE)
+                sync_folder(partial)
+                if not kept.is_dir():
+                    os.replace(partial, kept)
+                sync_directory(run)
             sync_folder(folder)
             write_text(folder / DONE, "")
             for old in run.glob("checkpoint-*"):
@@ -186,12 +197,13 @@ def _continue_run(task: GrpoTask, run: Path) -> None:
         dataloader_pin_memory=False,
     )
     trainer = GRPOTrainer(
-        model=load_model(task.backbone),
+        model=load_model(task.backbone).requires_grad_(settings.lora is None),
         processing_class=load_tokenizer(task.backbone),
         args=arguments,
         train_dataset=data,
         reward_funcs=reward,
-        peft_config=LoraConfig(
+        peft_config=settings.lora
+        and LoraConfig(
             r=settings.lora.rank,
             lora_alpha=settings.lora.alpha,
             target_modules=list(settings.lora.target_modules),
@@ -214,6 +226,17 @@ def _continue_run(task: GrpoTask, run: Path) -> None:
         gc.collect()
         if on_cuda:
             torch.cuda.empty_cache()
+
+
+def _difference(model: Any, backbone: Backbone) -> dict[str, Any]:
+    """What training changed, float32 on the CPU: by name, every parameter that is no longer the base's."""
+    base = dict(load_model(backbone).named_parameters())
+    deltas = {}
+    for name, parameter in model.named_parameters():
+        delta = parameter.detach().float() - base[name].float()
+        if delta.any():
+            deltas[name] = delta.cpu()
+    return deltas
 
 
 def _metrics(step: int, logs: dict[str, Any]) -> dict[str, Any]:
@@ -245,22 +268,3 @@ def _last_whole_checkpoint(run: Path) -> Path | None:
         else:
             shutil.rmtree(folder)
     return max(whole, key=lambda folder: int(folder.name.rpartition("-")[2]), default=None)
-
-
-@contextlib.contextmanager
-def _output_to(path: Path) -> Iterator[None]:
-    """What libraries print goes to a log beside the run; the terminal belongs to the progress bars."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    saved = os.dup(1), os.dup(2)
-    with path.open("ab") as log:
-        os.dup2(log.fileno(), 1)
-        os.dup2(log.fileno(), 2)
-        try:
-            yield
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            for number, copy in zip((1, 2), saved, strict=True):
-                os.dup2(copy, number)
-                os.close(copy)

@@ -1,8 +1,7 @@
-"""CMA-ES over the search vector (eq. 23-31): ask and tell, recorded trial by trial, resumed bit for bit.
+"""The search over z (eq. 23-31): ask and tell, recorded trial by trial, resumed bit for bit.
 
-The only module that touches nevergrad and pycma. ``Evolution`` is the distribution; ``evolve`` is the loop with its
-record, ``trials.jsonl``. Nothing is pickled: a killed search is replayed from the seed and the recorded fitness.
-The start vector is never asked; whoever chose it (the grid) has its fitness.
+``search`` is the loop of any algorithm (cma.py, named.py) with its record, ``trials.jsonl``. Nothing is pickled: a
+killed search is replayed from the seed and the recorded fitness.
 """
 
 from __future__ import annotations
@@ -11,11 +10,11 @@ import hashlib
 import json
 import math
 import os
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -25,122 +24,20 @@ from hyperes.files import canonical_json
 RECORDED_DIMENSIONS = 4096  # a longer vector is recorded by its hash alone
 
 
-class Evolution:
-    """One CMA-ES run over R^d: sample a generation, rank it, move the distribution.
-
-    ``start`` is the mean m⁽⁰⁾, float64 (d,), d ≥ 2; ``sigma`` the step size σ⁽⁰⁾; C⁽⁰⁾ = I (but for pycma's
-    1e-4 of asymmetry); ``population`` is G, of which the better half is recombined with pycma's positive log weights.
-    ``diagonal`` keeps C diagonal: memory linear in d, and pycma's own update in place of eq. 31.
-    The same arguments and fitness give the same vectors bit for bit, at any number of BLAS threads.
-
-    Raises UserError for a population below 3, a sigma that is not positive, or a start that is not a finite vector.
-    """
-
-    def __init__(self, start: np.ndarray, *, sigma: float, population: int, seed: int, diagonal: bool) -> None:
-        if start.ndim != 1 or start.size < 2 or not np.isfinite(start).all():
-            raise UserError(f"CMA-ES start: need a finite vector of two or more numbers, got shape {start.shape}")
-        if population < 3:
-            raise UserError(f"population={population}: CMA-ES recombines the better half, give at least 3")
-        if not (math.isfinite(sigma) and sigma > 0):
-            raise UserError(f"sigma={sigma}: the initial step size must be a finite positive number")
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Could not import matplotlib")  # pycma's; we plot nothing with it
-            import nevergrad
-            from cma.sigma_adaptation import CMAAdaptSigmaCSA
-            from nevergrad.optimization.optimizerlib import ParametrizedCMA
-            from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
-
-        self.population = population
-        self.generation = 0
-        self._pending: list[Any] = []
-        self._threads = ThreadpoolController()
-        self._start = np.array(start, dtype=np.float64)
-        # The parametrization is an offset from the start. Centred at the start itself, it would hand pycma points that
-        # differ from the sampled ones by rounding; pycma takes those for foreign points and clips the long ones.
-        offset = nevergrad.p.Array(init=np.zeros_like(self._start))
-        offset.random_state = np.random.RandomState(seed)
-        # by its class: "CMA" by name changes variant with the number of workers
-        configuration = ParametrizedCMA(
-            scale=sigma,
-            popsize=population,
-            diagonal=diagonal,
-            inopts={
-                "CMA_active": False,  # eq. 26, 31: no negative weights
-                "AdaptSigma": CMAAdaptSigmaCSA,  # eq. 29-30; from d = 300 on, pycma's default is another rule (TPA)
-                "CMA_mirrors": 0,  # below G = 6 the default adds mirrored samples
-                "conditioncov_alleviate": False,  # would change the coordinates of the mean
-            },
-        )
-        self._optimizer = configuration(offset, budget=None, num_workers=population)
-        # The archive serves `recommend`, which we never ask; it keeps hundreds of vectors.
-        self._optimizer.pruning = lambda archive: type(archive)()
-        self._es = self._optimizer.es
-        # nevergrad answers a met stop criterion (flat fitness, stagnation, …) with a silent restart. Two of them have
-        # no option to turn them off, and all are tested, in Python loops over d, at every access: take out the test.
-        self._es.stop = dict
+class Algorithm(Protocol):
+    """What ``search`` drives: it asks vectors together and is told their fitness in the same order."""
 
     @property
-    def mean(self) -> np.ndarray:
-        """The distribution mean m_z in search coordinates, float64 (d,): the paper's answer."""
-        origin = self._optimizer.parametrization
-        return self._decode(origin.spawn_child().set_standardized_data(self._es.mean, reference=origin))
+    def mean(self) -> np.ndarray | None:
+        """Of its distribution, where it has one, float64 (d,)."""
 
     @property
-    def sigma(self) -> float:
-        """The global step size σ (a diagonal run also learns a scale per coordinate)."""
-        return float(self._es.sigma)
+    def sigma(self) -> float | None:
+        """Its step size, where it has one."""
 
-    def ask(self) -> list[np.ndarray]:
-        """Sample a whole generation, G float64 vectors (d,) in an order ``tell`` relies on.
+    def ask(self) -> list[np.ndarray]: ...
 
-        Raises RuntimeError when the last generation was not told, or when pycma was restarted behind our back.
-        """
-        if self._pending:
-            raise RuntimeError("ask: the last generation has not been told")
-        with self._one_blas_thread():
-            self._pending = [self._optimizer.ask() for _ in range(self.population)]
-        self._require_same_run()
-        return [self._decode(candidate) for candidate in self._pending]
-
-    def tell(self, vectors: Sequence[np.ndarray], fitness: Sequence[float]) -> None:
-        """Move the distribution towards the fitter vectors (eq. 26, 28-31); the larger fitness is the better.
-
-        ``vectors`` is what ``ask`` returned, in that order: of tied vectors the earlier ranks higher.
-        Raises ValueError for other vectors or a fitness that is not finite, before anything is told; RuntimeError when
-        the distribution did not advance (nevergrad swallows pycma's errors) or was restarted.
-        """
-        if len(vectors) != self.population or len(fitness) != self.population or not self._pending:
-            raise ValueError(f"tell takes the {self.population} vectors of the last ask and as many fitness values")
-        for index, (candidate, vector, value) in enumerate(zip(self._pending, vectors, fitness, strict=True)):
-            if not np.array_equal(self._decode(candidate), vector):
-                raise ValueError(f"tell: vector {index} is not the one asked in its place")
-            if not math.isfinite(value):
-                raise ValueError(f"fitness {value} of vector {index} in generation {self.generation} is not finite")
-        # Only the ranking counts, so ranks are told (0 the best: nevergrad minimises). pycma's own sort is not stable:
-        # which of two tied vectors it puts first may differ between processors.
-        order = np.argsort(-np.asarray(fitness, dtype=np.float64), kind="stable")
-        loss = np.argsort(order, kind="stable")
-        parents = self._optimizer._parents
-        with self._one_blas_thread():
-            for candidate, rank in zip(self._pending, loss, strict=True):
-                self._optimizer.tell(candidate, float(rank))
-        self._pending = []
-        self._require_same_run()
-        # pycma counts a generation before it updates; nevergrad replaces its parents only after an update that returned
-        if self._es.countiter != self.generation + 1 or self._optimizer._parents is parents:
-            raise RuntimeError(f"pycma failed in generation {self.generation} and nevergrad swallowed the error")
-        self.generation += 1
-
-    def _decode(self, parameter: Any) -> np.ndarray:
-        return self._start + parameter.value
-
-    def _one_blas_thread(self) -> Any:
-        # the eigendecomposition of C differs in its last bits between thread counts
-        return self._threads.limit(limits=1, user_api="blas")
-
-    def _require_same_run(self) -> None:
-        if self._optimizer._es is not self._es:  # `.es` itself could start another
-            raise RuntimeError(f"nevergrad restarted pycma in generation {self.generation}; its state is lost")
+    def tell(self, vectors: Sequence[np.ndarray], fitness: Sequence[float]) -> None: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,20 +48,27 @@ class Generation:
     best: float
     mean: float
     std: float  # of the population, not an estimate
-    sigma: float
-    mean_vector: np.ndarray  # float64 (d,)
+    sigma: float | None  # None where the algorithm has none
+    mean_vector: np.ndarray | None  # float64 (d,)
     replayed: bool  # read from the record, not evaluated now
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What a search found. The answer is ``mean_vector``; the best vector seen is for the record (None if none)."""
+    """What a search found. The paper's answer is ``mean_vector``; ``seen`` are the best distinct vectors asked."""
 
-    mean_vector: np.ndarray  # float64 (d,)
-    sigma: float
+    mean_vector: np.ndarray | None  # float64 (d,); None of an algorithm without a mean
+    sigma: float | None
     generations: list[Generation]
-    best_vector: np.ndarray | None
-    best_fitness: float | None
+    seen: list[tuple[float, np.ndarray]]  # (fitness, vector), the best first, the earlier of equals first
+
+    @property
+    def best_vector(self) -> np.ndarray | None:
+        return self.seen[0][1] if self.seen else None
+
+    @property
+    def best_fitness(self) -> float | None:
+        return self.seen[0][0] if self.seen else None
 
 
 def standardise(fitness: Sequence[float], epsilon: float = 1e-8) -> np.ndarray:
@@ -173,65 +77,79 @@ def standardise(fitness: Sequence[float], epsilon: float = 1e-8) -> np.ndarray:
     return (values - values.mean()) / (values.std() + epsilon)
 
 
-def evolve(
+def generation_sizes(population: int, generations: int | None, evaluations: int | None, whole: bool) -> list[int]:
+    """How many vectors each generation asks, from a budget of generations or else of evaluations.
+
+    An evaluation budget that is no multiple of the population ends in a smaller generation; with ``whole``, which
+    CMA-ES needs, that one is left out. Raises UserError when this leaves none.
+    """
+    if generations is not None:
+        return [population] * generations
+    assert evaluations is not None
+    sizes = [population] * (evaluations // population)
+    if not whole and evaluations % population:
+        sizes.append(evaluations % population)
+    if not sizes:
+        raise UserError(f"optimizer.evolution.evaluations={evaluations}: not one generation of {population}; give more")
+    return sizes
+
+
+def search(
     trials: Path,
-    start: np.ndarray,
+    algorithm: Algorithm,
+    sizes: Sequence[int],
     *,
-    sigma: float,
-    population: int,
-    generations: int,
-    seed: int,
-    diagonal: bool,
     evaluate: Callable[[Sequence[np.ndarray]], Sequence[float]],
-    on_generation: Callable[[Generation], None],
+    on_generation: Callable[[Generation, Sequence[np.ndarray]], None],
+    keep: int = 1,
 ) -> Outcome:
-    """Run CMA-ES from ``start`` for ``generations`` in all, going on from what ``trials`` already records.
+    """Run a fresh ``algorithm`` for the generations of these ``sizes``, going on from what ``trials`` already records.
 
     ``evaluate`` scores a whole generation at once, in order. ``trials`` gets one JSON line per told trial
     (generation, index, fitness, standardised, vector_sha256, and the vector itself up to d = 4096), appended generation
     by generation; a generation cut short by a kill is taken off the file and evaluated again. Recorded generations are
     not evaluated but told again, and each asked vector is compared with its record. ``on_generation`` hears all of
-    them, replayed or new. No generations: the answer is ``start``. ``start`` itself is not evaluated here.
+    them, replayed or new, with their vectors. The outcome names the ``keep`` best vectors seen.
 
     Raises UserError for a record that is malformed or of another search, ValueError for an ``evaluate`` that returns
-    a number that is not finite or too few of them, and what ``Evolution`` raises.
+    a number that is not finite or too few of them, and what the algorithm raises.
     """
-    evolution = Evolution(start, sigma=sigma, population=population, seed=seed, diagonal=diagonal)
-    recorded, size = _recorded(trials, population)
+    recorded, size = _recorded(trials, sizes)
     history: list[Generation] = []
-    best_vector, best_fitness = None, -math.inf
-    for number in range(generations):
-        vectors = evolution.ask()
+    seen: list[tuple[float, np.ndarray]] = []
+    for number in range(len(sizes)):
+        vectors = algorithm.ask()
         replayed = number < len(recorded)
         if replayed:
-            fitness = _matching_fitness(trials, number, vectors, recorded[number])
+            fitness = _matching_fitness(trials, number, sum(sizes[:number]), vectors, recorded[number])
         else:
             fitness = [float(value) for value in evaluate(vectors)]
-        evolution.tell(vectors, fitness)
+        algorithm.tell(vectors, fitness)
         if not replayed:
             size = _append(trials, size, _rows(number, vectors, fitness))
-        leader = int(np.argmax(fitness))
-        if fitness[leader] > best_fitness:
-            best_vector, best_fitness = vectors[leader], fitness[leader]
+        seen = _best([*seen, *zip(fitness, vectors, strict=True)], keep)
         history.append(
             Generation(
                 number=number,
-                best=fitness[leader],
+                best=max(fitness),
                 mean=float(np.mean(fitness)),
                 std=float(np.std(fitness)),
-                sigma=evolution.sigma,
-                mean_vector=evolution.mean,
+                sigma=algorithm.sigma,
+                mean_vector=algorithm.mean,
                 replayed=replayed,
             )
         )
-        on_generation(history[-1])
-    return Outcome(
-        mean_vector=evolution.mean,
-        sigma=evolution.sigma,
-        generations=history,
-        best_vector=best_vector,
-        best_fitness=None if best_vector is None else best_fitness,
-    )
+        on_generation(history[-1], vectors)
+    return Outcome(algorithm.mean, algorithm.sigma, history, seen)
+
+
+def _best(seen: Sequence[tuple[float, np.ndarray]], keep: int) -> list[tuple[float, np.ndarray]]:
+    """The ``keep`` distinct vectors of highest fitness; of equals the earlier."""
+    best: list[tuple[float, np.ndarray]] = []
+    for value, vector in sorted(seen, key=lambda pair: -pair[0]):
+        if len(best) < keep and not any(value == known and np.array_equal(vector, other) for known, other in best):
+            best.append((value, vector))
+    return best
 
 
 def _rows(number: int, vectors: Sequence[np.ndarray], fitness: Sequence[float]) -> list[dict[str, Any]]:
@@ -259,27 +177,33 @@ def _append(trials: Path, size: int, rows: Sequence[dict[str, Any]]) -> int:
     return size + len(text)
 
 
-def _recorded(trials: Path, population: int) -> tuple[list[list[Any]], int]:
-    """The rows of each complete recorded generation, and the bytes they take; a torn or partial one is left out."""
+def _recorded(trials: Path, sizes: Sequence[int]) -> tuple[list[list[Any]], int]:
+    """The rows of each complete recorded generation, and the bytes they take; a torn or partial one is left out.
+
+    Generations beyond ``sizes`` are of a longer search with the same beginning and are left in peace, unread.
+    """
     if not trials.exists():
         return [], 0
     lines = trials.read_bytes().split(b"\n")[:-1]  # what follows the last newline is empty or torn
-    lines = lines[: len(lines) - len(lines) % population]
+    ends = [end for end in accumulate(sizes) if end <= len(lines)]
+    lines = lines[: ends[-1] if ends else 0]
     rows = []
     for number, line in enumerate(lines, start=1):
         try:
             rows.append(json.loads(line))
         except ValueError as error:
             raise UserError(f"{trials}, line {number}: not valid JSON ({error}); {_remedy(trials)}") from None
-    generations = [rows[first : first + population] for first in range(0, len(rows), population)]
+    generations = [rows[end - size : end] for size, end in zip(sizes, ends, strict=False)]
     return generations, sum(len(line) + 1 for line in lines)
 
 
-def _matching_fitness(trials: Path, number: int, vectors: Sequence[np.ndarray], rows: Sequence[Any]) -> list[float]:
+def _matching_fitness(
+    trials: Path, number: int, before: int, vectors: Sequence[np.ndarray], rows: Sequence[Any]
+) -> list[float]:
     """The recorded fitness of a generation, once every row is that of the vector asked in its place."""
     fitness = []
     for index, (vector, row) in enumerate(zip(vectors, rows, strict=True)):
-        place = f"{trials}, line {number * len(rows) + index + 1}"
+        place = f"{trials}, line {before + index + 1}"
         expected = {"generation": number, "index": index} | _identity(vector)
         if not isinstance(row, dict) or any(row.get(key) != value for key, value in expected.items()):
             raise UserError(

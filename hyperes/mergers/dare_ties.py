@@ -93,7 +93,7 @@ def _average_elected(survivors: list[Tensor], weights: list[float], total: Tenso
 
 def _coefficients(name: str, values: Tensor | np.ndarray, count: int) -> list[float]:
     """The values as ``count`` Python floats."""
-    vector = torch.as_tensor(values)
+    vector = torch.as_tensor(values.copy() if isinstance(values, np.ndarray) else values)  # read-only arrays warn
     if vector.shape != (count,):
         raise ValueError(f"{name} must have shape ({count},), not {tuple(vector.shape)}")
     return vector.to("cpu", torch.float64).tolist()
