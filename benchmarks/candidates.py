@@ -51,7 +51,8 @@ def random_pool(model: torch.nn.Module) -> Pool:
         return Factors(a * 1e-3, b * 1e-3, scaling=2.0)
 
     directions = [{name: factors(name) for name in names} for _ in range(DIRECTIONS)]
-    return Pool(tuple(str(index) for index in range(DIRECTIONS)), directions, torch.device("cpu"))
+    keys = tuple(str(index) for index in range(DIRECTIONS))
+    return Pool(keys, directions, torch.device("cpu"), names=keys)
 
 
 def writing() -> None:

@@ -115,8 +115,9 @@ class Executor:
 
 def _start_worker(counter: Any, threads: int, parent: int) -> None:
     """A worker dies with its parent, leaves Ctrl-C to it, and takes its share of cores and GPUs."""
-    _die_with_parent(parent)
+    die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # SLURM's warning before a time limit: the parent answers it
     with counter.get_lock():
         rank = counter.value
         counter.value += 1
@@ -126,8 +127,8 @@ def _start_worker(counter: Any, threads: int, parent: int) -> None:
     _limit_threads(threads)
 
 
-def _die_with_parent(parent: int) -> None:
-    """Linux: a worker whose parent is killed would go on training and hold the store's lock."""
+def die_with_parent(parent: int) -> None:
+    """Linux: a child whose parent is killed would go on working and hold the store's locks."""
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
         ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL)
@@ -151,4 +152,6 @@ def _gpus() -> list[str]:
 
 
 def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """CPUs this process may use; SLURM does not always bind a job to those that it gave it."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, int(os.environ.get("SLURM_CPUS_PER_TASK", cores)))

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
 import re
 import secrets
+import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from hyperes.errors import UserError
+from hyperes.errors import UserError, first_line
 
 _TEMPORARY = re.compile(r"\.(.+)\.\d+\.[0-9a-f]{16}\.tmp")
 
@@ -37,13 +39,25 @@ def file_digest(path: Path) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write ``text`` to a temporary neighbour, flush it to disk, then rename it onto ``path``."""
+    """Publish ``text`` as UTF-8 (see ``publishing``)."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Publish ``content`` (see ``publishing``)."""
+    with publishing(path) as stream:
+        stream.write(content)
+
+
+@contextmanager
+def publishing(path: Path) -> Iterator[BinaryIO]:
+    """Write to a temporary neighbour, which at the end is flushed to disk and renamed onto ``path``."""
     path.parent.mkdir(parents=True, exist_ok=True)
     # the token keeps apart two threads of one process, and two hosts whose process ids agree
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(8)}.tmp")
     try:
-        with temporary.open("w", encoding="utf-8") as stream:
-            stream.write(text)
+        with temporary.open("wb") as stream:
+            yield stream
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(temporary, path)
@@ -53,7 +67,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def remove_torn(folder: Path) -> None:
-    """Remove what ``write_text`` left under ``folder`` when it was killed; nobody may be writing there."""
+    """Remove what ``publishing`` left under ``folder`` when it was killed; nobody may be writing there."""
     for path in folder.rglob(".*.tmp"):
         if _TEMPORARY.fullmatch(path.name):
             path.unlink(missing_ok=True)
@@ -100,16 +114,37 @@ def append_json_line(path: Path, row: Any) -> None:
         os.fsync(stream.fileno())
 
 
+def line_count(path: Path) -> int:
+    """Whole lines of a file that may still be growing; 0 where there is none."""
+    try:
+        return path.read_bytes().count(b"\n")
+    except OSError:
+        return 0
+
+
+def read_text(path: Path) -> str:
+    """The text of a file, unpacked if its name ends in ``.gz``; raises UserError where it is missing or not UTF-8."""
+    try:
+        if path.suffix == ".gz":
+            with gzip.open(path, "rt", encoding="utf-8") as stream:
+                return stream.read()
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise UserError(f"{path}: not a whole gzip file ({error})") from None
+
+
 def read_json(path: Path) -> Any:
     """Parse a JSON file; a missing or malformed one raises UserError naming file and line."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
+        return json.loads(read_text(path))
     except json.JSONDecodeError as error:
         raise UserError(f"{path}, line {error.lineno}: not valid JSON ({error.msg})") from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
+    except (RecursionError, ValueError) as error:  # nested too deeply; a whole number of thousands of digits
+        raise UserError(f"{path}: not JSON that can be read ({first_line(error)})") from None
 
 
 def read_json_lines(path: Path, *, torn_tail: bool = False) -> Iterator[tuple[int, Any]]:
@@ -118,13 +153,7 @@ def read_json_lines(path: Path, *, torn_tail: bool = False) -> Iterator[tuple[in
     ``torn_tail=True`` forgives a last line without its newline that does not parse: the writer was
     killed inside it. Any other malformed line raises UserError naming file and line.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
-    lines = text.split("\n")
+    lines = read_text(path).split("\n")
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -134,4 +163,6 @@ def read_json_lines(path: Path, *, torn_tail: bool = False) -> Iterator[tuple[in
             if torn_tail and number == len(lines):
                 return
             raise UserError(f"{path}, line {number}: not valid JSON ({error.msg})") from None
+        except (RecursionError, ValueError) as error:
+            raise UserError(f"{path}, line {number}: not JSON that can be read ({first_line(error)})") from None
         yield number, value

@@ -12,7 +12,7 @@ from hyperes.backbone import Backbone
 from hyperes.compose import as_plain
 from hyperes.config import AdapterDirections, Config, GrpoDirections
 from hyperes.directions import adapters
-from hyperes.files import read_json, read_json_lines
+from hyperes.files import read_json
 from hyperes.provenance import provenance
 from hyperes.recipe import Recipe
 
@@ -36,7 +36,7 @@ def result_recipe(config: Config, backbone: Backbone) -> Recipe:
         "merger": asdict(config.merger),
         "optimizer": asdict(config.optimizer),
         "engine": asdict(config.engine),
-        "test": asdict(config.test),
+        "test": {key: value for key, value in asdict(config.test).items() if key != "allow_code_execution"},
     }
     return Recipe("result", versions.RESULT, slice_, {})
 
@@ -48,10 +48,19 @@ def assemble(
     directions: Sequence[Direction],
     choice: Choice | None,
     records: Mapping[str, Mapping[str, Artifact]],
+    tasks: Mapping[str, Mapping[str, Artifact]],
 ) -> dict[str, Any]:
     """The result as plain JSON."""
-    scores = {model: {suite: _score(artifact) for suite, artifact in made.items()} for model, made in records.items()}
-    averages = {model: _average(list(made.values())) for model, made in scores.items()}
+    # Not needed to print a finished run:
+    from hyperes.evaluation import RECORDS, read_records
+    from hyperes.scores import average, gains, suite_score, task_scores
+
+    read = {
+        model: {suite: read_records(artifact.path / RECORDS) for suite, artifact in made.items()}
+        for model, made in records.items()
+    }
+    scores = {model: {suite: suite_score(rows) for suite, rows in made.items()} for model, made in read.items()}
+    averages = {model: average(list(made.values())) for model, made in read.items()}
     answer = "merged" if "merged" in scores else "base"
     seconds = {
         "directions": sum(direction.seconds for direction in directions),
@@ -72,6 +81,8 @@ def assemble(
         "base": scores["base"],
         "average": averages[answer],
         "base_average": averages["base"],
+        "gains": gains(read["merged"], read["base"]) if "merged" in read else None,
+        "tasks": {model: {task: task_scores(made) for task, made in of.items()} for model, of in tasks.items()},
         "gradient_samples": _gradient_samples(config),
         "candidate_evaluations": choice.evaluations if choice else 0,
         "choice": _choice_row(choice),
@@ -82,6 +93,7 @@ def assemble(
             "tests": {
                 model: {suite: artifact.key for suite, artifact in made.items()} for model, made in records.items()
             },
+            "tasks": {model: {task: made.key for task, made in of.items()} for model, of in tasks.items()},
         },
         "backbone": {**backbone.identity, "name": config.backbone.name},
         "summary": summary,
@@ -97,48 +109,45 @@ def show(result: Mapping[str, Any], path: Path) -> None:
     column = max(24, len(name))
     print()
     heads = f"{'suite':<{width}}  {'n':>5}  {'base':<24}"
-    print(heads + (f"  {name:<{column}}  {'gain':>6}" if merged else ""))
+    print(heads + (f"  {name:<{column}}  {'gain':>6} [paired]" if merged else ""))
     rows = [(suite, result["base"][suite], score) for suite, score in result["scores"].items()]
     rows.append(("average", result["base_average"], result["average"]))
     for suite, base, score in rows:
         line = f"{suite:<{width}}  {score['n']:>5}  {_cell(base):<24}"
         if merged:
-            line += f"  {_cell(score):<{column}}  {100 * (score['accuracy'] - base['accuracy']):+6.1f}"
+            line += f"  {_cell(score):<{column}}  {_gain(result['gains'][suite])}"
         print(line)
+    for task, metrics in result["tasks"].get("merged" if merged else "base", {}).items():
+        _show_task(task, metrics, result["tasks"]["base"][task])
     print(f"accuracy in % [95 % interval]; {result['gradient_samples']:,} gradient samples, "
           f"{result['candidate_evaluations']} candidate evaluations")  # fmt: skip
     print(f"result: {path}")
 
 
+def _gain(gain: Mapping[str, Any]) -> str:
+    text = f"{100 * gain['difference']:+6.1f}"
+    if gain["interval"] is not None:
+        low, high = gain["interval"]
+        text += f" [{100 * low:+.1f}, {100 * high:+.1f}]"
+    return f"{text} {gain['verdict']}"
+
+
+def _show_task(task: str, metrics: Mapping[str, Any], base: Mapping[str, Any]) -> None:
+    """lm-eval's metrics of one task, the base's before the arrow."""
+    for member, values in metrics.items():
+        for metric, value in values.items():
+            if isinstance(value, float) and "stderr" not in metric:
+                error = values.get(metric.replace(",", "_stderr,"))
+                spread = f" ± {error:.4f}" if isinstance(error, float) else ""
+                print(f"{member}  {metric}  {base[member][metric]:.4f} -> {value:.4f}{spread} (standard error)")
+
+
 def _cell(score: Mapping[str, Any]) -> str:
-    low, high = score["interval"]
-    return f"{100 * score['accuracy']:5.1f} [{100 * low:.1f}, {100 * high:.1f}]"
-
-
-def _score(artifact: Artifact) -> dict[str, Any]:
-    from hyperes.statistics import wilson_interval
-
-    rows = [row for _, row in read_json_lines(artifact.path / "records.jsonl")]
-    correct = sum(row["correct"] for row in rows)
-    return {
-        "accuracy": correct / len(rows),
-        "interval": list(wilson_interval(correct, len(rows))),
-        "n": len(rows),
-        "correct": correct,
-        "unanswered": sum(row["extracted"] is None for row in rows),
-        "truncated": sum(row["truncated"] for row in rows),
-    }
-
-
-def _average(scores: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    from hyperes.statistics import average_interval
-
-    accuracies, sizes = [score["accuracy"] for score in scores], [score["n"] for score in scores]
-    return {
-        "accuracy": sum(accuracies) / len(accuracies),
-        "interval": list(average_interval(accuracies, sizes)),
-        "n": sum(sizes),
-    }
+    text = f"{100 * score['accuracy']:5.1f}"
+    if score["interval"] is not None:  # of an average whose suites are all 0 or 100 %
+        low, high = score["interval"]
+        text += f" [{100 * low:.1f}, {100 * high:.1f}]"
+    return text
 
 
 def _gradient_samples(config: Config) -> int:
@@ -160,5 +169,6 @@ def _choice_row(choice: Choice | None) -> dict[str, Any] | None:
         "dare": choice.candidate.dare,
         "ties": choice.candidate.ties,
         "validation": choice.fitness,
+        "held_out": choice.held_out,
         "z": choice.z,
     }

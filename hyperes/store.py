@@ -81,9 +81,18 @@ class Store:
                     f"{self.root}: cannot hold a store ({error}); choose a folder that can be written and locked"
                 ) from None
 
+    def folder(self, recipe: Recipe) -> Path:
+        """Where a recipe's artifact or workspace lies, whether or not it is there."""
+        return self.root / recipe.stage / recipe.key[:SHORT]
+
+    def work(self, recipe: Recipe) -> Path:
+        """Where a recipe's artifact is made."""
+        folder = self.folder(recipe)
+        return folder.with_name(f"{folder.name}.work")
+
     def find(self, recipe: Recipe) -> Artifact | None:
         """The published artifact, or None. Raises UserError when its recipe.json is damaged."""
-        folder = self._folder(recipe)
+        folder = self.folder(recipe)
         if not (folder / RECIPE).exists():
             return None
         _verify(folder / RECIPE, recipe)
@@ -103,10 +112,10 @@ class Store:
         with self._full_disk_reported(), self._locked(recipe, on_wait):
             if artifact := self.find(recipe):
                 return artifact
-            folder = self._folder(recipe)
+            folder = self.folder(recipe)
             if folder.exists():
                 raise UserError(f"{folder}: no finished artifact, it has no {RECIPE}; delete that folder and try again")
-            work = folder.with_name(f"{folder.name}.work")
+            work = self.work(recipe)
             resumed = work.exists()
             work.mkdir(parents=True, exist_ok=True)
             remove_torn(work)
@@ -126,7 +135,7 @@ class Store:
         Raises UserError when the disk is full or workspace.json is damaged.
         """
         with self._full_disk_reported(), self._locked(recipe, on_wait):
-            folder = self._folder(recipe)
+            folder = self.folder(recipe)
             if (folder / RECIPE).exists():
                 raise ValueError(f"{folder}: a published artifact cannot be a workspace too")
             folder.mkdir(parents=True, exist_ok=True)
@@ -156,9 +165,6 @@ class Store:
         except (UserError, AttributeError, KeyError, TypeError, ValueError):
             return None
         return record["value"] if sound else None
-
-    def _folder(self, recipe: Recipe) -> Path:
-        return self.root / recipe.stage / recipe.key[:SHORT]
 
     def _value_path(self, context: str, key: str) -> Path:
         for name in (context, key):

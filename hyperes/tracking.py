@@ -42,8 +42,8 @@ class Tracker:
             self._run = self._start(wandb, folder)
         except wandb.errors.Error as error:
             raise UserError(f"tracking.mode={self._settings.mode}: W&B does not start ({error})") from error
-        for direction in range(self._config.directions.count):
-            prefix = f"directions/{direction:02d}"
+        pools = ("directions", "matched") if self._config.directions.source == "random" else ("directions",)
+        for prefix in (f"{pool}/{index:02d}" for pool in pools for index in range(self._config.directions.count)):
             self._run.define_metric(f"{prefix}/*", step_metric=f"{prefix}/step")
         for stage, axis in AXES.items():
             self._run.define_metric(f"{stage}/*", step_metric=axis)

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-DATA = Path(os.environ.get("HYPERES_DATA", ROOT.parent / "shared" / "data"))
+_PLACES = (Path("/work/shared/data"), ROOT.parent / "shared" / "data")
+DATA = Path(os.environ.get("HYPERES_DATA") or next(filter(Path.is_dir, _PLACES), _PLACES[-1]))
 # Tests run beside each other's child processes: one thread each, and no hub.
 os.environ.update(OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false", WANDB_SILENT="true")
 
@@ -28,6 +29,18 @@ def cli(folder: Path, *overrides: str, **environment: str) -> subprocess.Complet
         timeout=900,
         check=False,
     )
+
+
+def composed(*overrides: str) -> Any:
+    """The Config that these overrides compose."""
+    from hydra import compose, initialize_config_dir
+
+    from hyperes.compose import register, to_config
+    from hyperes.config import CONF_DIR
+
+    register()
+    with initialize_config_dir(str(CONF_DIR), version_base="1.3"):
+        return to_config(compose("config", overrides=list(overrides)))
 
 
 @pytest.fixture(scope="session")

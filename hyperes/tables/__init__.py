@@ -1,0 +1,1 @@
+"""Finished runs become the paper's tables: ``python -m hyperes.tables DIR...``"""
