@@ -73,8 +73,8 @@ def recorded(folder: Path) -> Iterator[None]:
         yield
         return
     status = read(folder)
-    write(folder, status, RUNNING, where=_where(), error=None, log=None)
     try:
+        write(folder, status, RUNNING, where=_where(), error=None, log=None)
         yield
     except Exception as error:
         logging.getLogger("hyperes").exception("job failed")

@@ -125,14 +125,24 @@ def _run_here(sweep: Sweep, number: int) -> None:
             process.wait(SECONDS_TO_STOP)
         except subprocess.TimeoutExpired:
             process.kill()
+            process.wait()
+        _queue_again(folder)
         raise
     if code == 130:
+        _queue_again(folder)
         raise KeyboardInterrupt
     found = status.read(folder)
     if found.state in (QUEUED, RUNNING):  # it died before it could say so
         how = f"killed by signal {-code} (out of memory?)" if code < 0 else f"ended with exit status {code}"
         log = folder / status.LOG
         status.write(folder, found, FAILED, error=how, log=str(log) if log.exists() else None)
+
+
+def _queue_again(folder: Path) -> None:
+    """An interrupted job that did not come to say so itself (stopped while it started, or killed)."""
+    found = status.read(folder)
+    if found.state == RUNNING:
+        status.write(folder, found, QUEUED, where=None)
 
 
 def report(sweep: Sweep) -> int:

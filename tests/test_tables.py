@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from conftest import ROOT
 
 from hyperes import status
 from hyperes.evaluation import RECORDS, Record, write_records
-from hyperes.files import digest, write_json
+from hyperes.files import digest, read_json, write_json
 from hyperes.scores import suite_score
 from hyperes.status import FAILED, QUEUED, Status
 from hyperes.store import SHORT
@@ -82,7 +83,7 @@ def make(tmp_path: Path) -> Make:
             "artifacts": {"tests": tests, "directions": ["a" * 64, "b" * 64], "search": None},
             "backbone": made_from["backbone"],
             "versions": given.get("versions", {"torch": "2.13.0"}),
-            "commit": "c" * 40,
+            "commit": given.get("commit", "c" * 40),
         }
         folder = tmp_path / "runs" / f"{name}-{seed}-{digest([given, change])[:6]}"
         write_json(folder / "result.json", result)
@@ -131,6 +132,8 @@ test against Hyper-ES |
 - Accuracies in % [95 % interval]; difference: ours less published.
 - Test: the average less that of Hyper-ES [95 % interval]; sign flips on the same problems, p corrected by Holm over \
 this table.
+- Made by commit cccccccccccc. Keys: Hyper-ES, seed 0: `b01aa9f449deac6600eeaaad`; w/o CMA-ES, seed 0: \
+`8702fc54edc3c9fa1dda799d`.
 - w/o grouping: missing. `python -m hyperes +experiment=ablation_no_grouping backbone=qwen2_5_0_5b dataset=gsm8k_aug \
 'test.suites=[a b]'`
 
@@ -139,7 +142,7 @@ this table.
 
 def test_the_whole_of_a_table(make: Make, capsys: Any, monkeypatch: Any, tmp_path: Path) -> None:
     make("hyper_es", answers=ALL)
-    make("ablation_no_cmaes", answers=FEWER)
+    finished = make("ablation_no_cmaes", answers=FEWER)
     code, text = run(capsys, monkeypatch, tmp_path / "runs", "--table", "3", "--out", tmp_path / "out")
     assert code == 0
     assert text.splitlines() == [*GOLDEN.splitlines(), f"files: {tmp_path / 'out'}"]
@@ -161,8 +164,29 @@ def test_the_whole_of_a_table(make: Make, capsys: Any, monkeypatch: Any, tmp_pat
         "verdict": "not distinguishable",
         "state": "finished",
     }
+    assert (average["keys"], average["commits"]) == (read_json(finished / "result.json")["key"], "c" * 12)
     missing = [r for r in records if r["method"] == "ablation_no_grouping"]
     assert {(r["state"], r["ours"]) for r in missing} == {("missing", "")}
+
+
+def test_a_backbone_that_the_paper_does_not_have(make: Make, capsys: Any, monkeypatch: Any, tmp_path: Path) -> None:
+    backbone = {"name": "bundled", "fingerprint": "f"}
+    make("hyper_es", answers=ALL, made_from={"backbone": backbone})
+    make("ablation_no_cmaes", answers=FEWER, made_from={"backbone": backbone}, commit="d" * 40 + "-dirty")
+    text = run(capsys, monkeypatch, tmp_path / "runs", "--table", "3")[1]
+    assert "| published |" not in text
+    assert "published cells: not available for this backbone" in text
+    assert re.search(
+        r"Made by different commits. Keys: Hyper-ES, seed 0: `\w{24}` by c{12}; w/o.* by d{12}-dirty\.", text
+    )
+
+
+def test_the_papers_own_cells(capsys: Any, monkeypatch: Any) -> None:
+    code, text = run(capsys, monkeypatch, "--published", "--table", "11", "12", "N")
+    assert code == 0
+    assert "| Hyper-ES | not available | not available | not available | not available | 56.62 ± 0.44 |" in text
+    assert text.endswith("- Hyper-ES over the better of CABS and WUDI: +1.56 on average.\n")
+    assert run(capsys, monkeypatch)[0] == 2
 
 
 def test_holm_corrects_over_the_table(make: Make, capsys: Any, monkeypatch: Any, tmp_path: Path) -> None:

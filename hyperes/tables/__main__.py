@@ -22,10 +22,15 @@ from hyperes.tables.gather import Entry, Job
 from hyperes.tables.paper import HYPER_ES, METHODS, TABLES, Table
 
 
+def chosen(names: Sequence[str] | None) -> list[Table]:
+    """The named tables in the paper's order; None: all."""
+    return [table for table in TABLES if not names or table.name in names]
+
+
 def asked_tables(names: Sequence[str] | None, entries: Sequence[Entry], jobs: Sequence[Job]) -> list[Table]:
     """The named tables, or those of the runs' sweeps; runs of no sweep give each table of which they fill two rows."""
     if names:
-        return [table for table in TABLES if table.name in names]
+        return chosen(names)
     sweeps = {sweep for entry in entries for sweep in entry.sweeps} | {job.status.sweep for job in jobs}
     alone = {entry.run.name for entry in entries if None in entry.sweeps}
     return [table for table in TABLES if table.home in sweeps or len(alone & set(table.rows)) > 1]
@@ -40,15 +45,21 @@ def sheets(table: Table, entries: Sequence[Entry], jobs: Sequence[Job], referenc
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="folders with runs, at any depth")
+    parser.add_argument("folders", type=Path, nargs="*", metavar="DIR", help="folders with runs, at any depth")
     parser.add_argument("--table", nargs="+", choices=[table.name for table in TABLES], help="which tables")
     parser.add_argument("--reference", default=HYPER_ES, choices=METHODS, help="the row that others are tested against")
     parser.add_argument("--out", type=Path, help="folder for the tables as files")
     parser.add_argument("--figures", action="store_true", help="figures as well (needs --out)")
+    parser.add_argument("--published", action="store_true", help="the paper's own cells; needs no DIR")
     parser.add_argument("--store", type=Path, help="the runs' store, where it is not the one their config names")
     arguments = parser.parse_args()
 
     def work() -> None:
+        if arguments.published:
+            print("\n".join(filter(None, (render.cited(table) for table in chosen(arguments.table)))), end="")
+            return
+        if not arguments.folders:
+            raise UserError("no folder with runs is named: python -m hyperes.tables DIR...")
         if arguments.figures and arguments.out is None:
             raise UserError("--figures writes files: say where by --out FOLDER")
         if arguments.figures and importlib.util.find_spec("matplotlib") is None:

@@ -51,6 +51,7 @@ class Row:
     state: str  # "finished", or why there is none
     cells: dict[str, Cell]
     published: dict[str, Published]
+    runs: tuple[Run, ...]  # by seed; of the base, one that tested it beside its own model
     test: Comparison | None = None
 
 
@@ -71,13 +72,9 @@ class Sheet:
 def sheet(table: Table, group: Group, told_apart: str, reference: str = HYPER_ES) -> Sheet:
     """Raises UserError where runs of the group were tested on different problems, or their records are not there."""
     suites = gather.columns(table, group.setting.get("suites", table.suites))
-    shown = suites if table.accuracies else []
-    columns = [*table.before, *(Column(suite, SUITE_TITLES.get(suite, suite), POINTS) for suite in shown)]
-    if table.accuracies and len(suites) > 1:
-        columns.append(Column(AVERAGE, "average", POINTS))
-    columns += table.after
+    columns = table_columns(table, suites)
     sides = _sides(table, group)
-    scores = _scores(sides, suites) if shown else {}
+    scores = _scores(sides, suites) if table.accuracies else {}
     whole = set(suites) == set(table.suites)  # else an average is over other suites than the paper's
     backbone = group.setting["backbone"]["name"]
     methods = _methods(table, group)
@@ -89,17 +86,27 @@ def sheet(table: Table, group: Group, told_apart: str, reference: str = HYPER_ES
         cells = _cells(table, columns, method, sides.get(method, []), scores, reference)
         known = _published(table, columns, backbone, method, reference, whole)
         seeds = f" ({len(sides[method])} seeds)" if table.seeds and method in sides else ""
-        rows.append(Row(method, _label(method) + seeds, state, cells, known))
+        runs = tuple(run for run, _ in sides.get(method, []))
+        rows.append(Row(method, _label(method) + seeds, state, cells, known, runs))
     rows = _tested(rows, scores, reference) if scores else rows
     under = notes.explanation(table, group, rows, reference, columns)
     under += notes.gains(table, backbone, rows, whole)
+    under += notes.origins(rows)
     under += notes.absent(table, group, {row.method: row.label for row in rows}, sides)
     seed = "" if table.seeds else f", seed {group.setting['seed']}"
     title = f"{table.title}: {backbone}, {group.setting['dataset']['name']}{seed}"
     title = f"Table {table.name}. {title}" if table.name != "N" else title
     title += f" ({told_apart})" if told_apart else ""
-    tested_on = None if not shown else AVERAGE if len(suites) > 1 else suites[0]
+    tested_on = None if not table.accuracies else AVERAGE if len(suites) > 1 else suites[0]
     return Sheet(table, group.setting, title, columns, rows, reference, tested_on, under)
+
+
+def table_columns(table: Table, suites: Sequence[str]) -> list[Column]:
+    """The columns in order, with those of the accuracies on the suites."""
+    shown = suites if table.accuracies else ()
+    accuracies = [Column(suite, SUITE_TITLES.get(suite, suite), POINTS) for suite in shown]
+    average = [Column(AVERAGE, "average", POINTS)] if len(shown) > 1 else []
+    return [*table.before, *accuracies, *average, *table.after]
 
 
 def _methods(table: Table, group: Group) -> list[str]:

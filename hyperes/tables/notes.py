@@ -13,6 +13,7 @@ from hyperes.tables.gather import Group, Job
 from hyperes.tables.paper import AVERAGE, HYPER_ES, POINTS, Column, Table, published, title_of
 
 if TYPE_CHECKING:
+    from hyperes.runs import Run
     from hyperes.tables.build import Row
 
 MISSING, NOT_AVAILABLE = "missing", "not available"
@@ -25,10 +26,13 @@ def explanation(
     notes = []
     if any(column.unit == POINTS for column in columns):
         what = "mean ± standard deviation over seeds" if table.seeds else "[95 % interval]"
+        apart = "; difference: ours less published"
+        if not any(row.published for row in rows):
+            apart = f"; published cells: {NOT_AVAILABLE} for this backbone"
         tested = group.setting.get("test", {})
         how = f", mean of {tested['samples']} samples a problem" if tested.get("samples", 1) > 1 else ""
         how += f", the first {tested['limit']} problems of each suite" if tested.get("limit") else ""
-        notes.append(f"Accuracies in % {what}{how}; difference: ours less published.")
+        notes.append(f"Accuracies in % {what}{how}{apart}.")
     name = title_of(reference)
     if any(row.test for row in rows):
         how = "sign flips on the same problems, p corrected by Holm over this table"
@@ -39,10 +43,27 @@ def explanation(
         notes.append(f"No test: the reference row, {name}, is {MISSING}.")
     if not table.accuracies:
         notes.append("Ours: work summed over workers; end to end is not measured. Published: clock time on 8 RTX 3090.")
-    commits = sorted({str(entry.run.result.get("commit"))[:12] for entry in group.entries})
-    if len(commits) > 1:
-        notes.append(f"Made by different commits: {', '.join(commits)}.")
     return notes
+
+
+def origins(rows: Sequence[Row]) -> list[str]:
+    """Key, seed and commit of every run behind the table, and the one commit where they share it."""
+    runs = {run.result["key"]: (row.label, run) for row in rows for run in row.runs}
+    commits = sorted({commit_of(run) for _, run in runs.values()})
+    if not runs:
+        return []
+    named = []
+    for label, run in runs.values():
+        commit = f" by {commit_of(run)}" if len(commits) > 1 else ""
+        named.append(f"{label}, seed {run.seed}: `{run.result['key'][:SHORT]}`{commit}")
+    made = f"Made by commit {commits[0]}" if len(commits) == 1 else "Made by different commits"
+    return [f"{made}. Keys: {'; '.join(named)}."]
+
+
+def commit_of(run: Run) -> str:
+    """What of the code made a run; a released package knows no commit."""
+    commit, _, dirty = str(run.result.get("commit") or "unknown").partition("-")
+    return commit[:12] + ("-dirty" if dirty else "")
 
 
 def gains(table: Table, backbone: str, rows: Sequence[Row], whole: bool) -> list[str]:

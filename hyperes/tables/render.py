@@ -7,16 +7,16 @@ import io
 from collections.abc import Sequence
 
 from hyperes.comparison import Comparison
-from hyperes.tables.build import Cell, Row, Sheet
-from hyperes.tables.notes import NOT_AVAILABLE
-from hyperes.tables.paper import COUNT, POINTS, Column, Published, title_of
+from hyperes.tables.build import Cell, Row, Sheet, table_columns
+from hyperes.tables.notes import NOT_AVAILABLE, commit_of
+from hyperes.tables.paper import COUNT, HYPER_ES, POINTS, Column, Published, Table, published, title_of
 
 NONE = "–"  # a finished run has no such value
 OURS, PUBLISHED, DIFFERENCE = "ours", "published", "difference"
 CSV_FIELDS = [
     *("table", "backbone", "dataset", "seed", "method", "label", "state", "column", "unit"),
     *("ours", "low", "high", "std", "n", "published", "published_std", "difference"),
-    *("test_difference", "test_low", "test_high", "p", "verdict"),
+    *("test_difference", "test_low", "test_high", "p", "verdict", "keys", "commits"),
 ]
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -44,6 +44,40 @@ def markdown(sheet: Sheet) -> str:
     table = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
     notes = "\n".join(f"- {note}" for note in sheet.notes)
     return f"### {sheet.title}\n\n{table}\n\n{notes}\n"
+
+
+def cited(table: Table) -> str:
+    """What survives of the paper's own table as Markdown, a table for each backbone; "" where nothing does."""
+    texts = []
+    cells = {
+        (backbone, method, metric): cell
+        for (name, backbone, method, metric), cell in published().items()
+        if name == table.name
+    }
+    columns = table_columns(table, table.suites)
+    for backbone in dict.fromkeys(backbone for backbone, _, _ in cells):
+        rows = [["method", *(column.title for column in columns)], ["---"] * (len(columns) + 1)]
+        for method in table.rows:
+            found = [(cells.get((backbone, method, column.key)), column) for column in columns]
+            rows.append(
+                [title_of(method), *(_cited(cell, column) if cell else NOT_AVAILABLE for cell, column in found)]
+            )
+        lines = ["| " + " | ".join(row) + " |" for row in rows]
+        told = [
+            f"- {label}: {cells[backbone, HYPER_ES, metric].value:+.2f} on average."
+            for label, _, metric in table.gains
+            if (backbone, HYPER_ES, metric) in cells
+        ]
+        texts.append(
+            "\n".join(
+                [
+                    f"### Table {table.name}. {table.title}: {backbone}, as published\n",
+                    *lines,
+                    *(["", *told] if told else []),
+                ]
+            )
+        )
+    return "\n\n".join(texts) + "\n" if texts else ""
 
 
 def latex(sheet: Sheet) -> str:
@@ -97,6 +131,8 @@ def _record(sheet: Sheet, row: Row, column: Column) -> dict[str, object]:
         "state": row.state,
         "column": column.key,
         "unit": column.unit,
+        "keys": " ".join(run.result["key"] for run in row.runs),
+        "commits": " ".join(commit_of(run) for run in row.runs),
     }
     if cell:
         low, high = cell.interval or (None, None)
@@ -116,6 +152,7 @@ def _record(sheet: Sheet, row: Row, column: Column) -> dict[str, object]:
 def _grid(sheet: Sheet) -> tuple[list[str], list[list[str]]]:
     """Head and lines: for every method what is ours, what is published and the difference."""
     tested = any(row.test for row in sheet.rows)
+    known_at_all = any(row.published for row in sheet.rows)
     head = ["method", "", *(_head(sheet, column) for column in sheet.columns)]
     head += [f"test against {title_of(sheet.reference)}"] if tested else []
     lines = []
@@ -131,7 +168,7 @@ def _grid(sheet: Sheet) -> tuple[list[str], list[list[str]]]:
             ours.append(_test(row.test) if row.test else "reference" if row.method == sheet.reference else "")
             cited.append("")
             apart.append("")
-        lines += [ours, cited] + ([apart] if any(apart[2:]) else [])
+        lines += [ours] + ([cited] if known_at_all else []) + ([apart] if any(apart[2:]) else [])
     return head, lines
 
 
