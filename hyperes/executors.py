@@ -65,10 +65,12 @@ class Executor:
                 results[index] = task(item)
                 on_result(index, results[index])
             return [results[index] for index in range(len(items))]
-        pool = self._started()
-        futures: dict[Future[Result], int] = {pool.submit(task, item): index for index, item in enumerate(items)}
-        pending = set(futures)
+        futures: dict[Future[Result], int] = {}
+        pending: set[Future[Result]] = set()
         try:
+            pool = self._started()  # whose idle workers may have died since
+            futures.update((pool.submit(task, item), index) for index, item in enumerate(items))
+            pending = set(futures)
             while pending:
                 done, pending = wait(pending, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED)
                 for future in sorted(done, key=futures.__getitem__):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
 import json
@@ -122,6 +123,20 @@ def line_count(path: Path) -> int:
         return 0
 
 
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def says_full(error: BaseException | None) -> bool:
+    """Whether an exception, or one that led to it, says that the disk or the quota is full."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in _FULL:
+            return True
+        if any(f"(os error {number})" in str(error) for number in _FULL):  # safetensors and tokenizers: Rust's wording
+            return True
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return False
+
+
 def read_text(path: Path) -> str:
     """The text of a file, unpacked if its name ends in ``.gz``; raises UserError where it is missing or not UTF-8."""
     try:
@@ -135,6 +150,20 @@ def read_text(path: Path) -> str:
         raise UserError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise UserError(f"{path}: not a whole gzip file ({error})") from None
+
+
+def _read_torn(path: Path) -> str:
+    """The text of a file whose end may be cut off inside a character; raises as ``read_text``."""
+    try:
+        return read_text(path)
+    except UserError:
+        content = path.read_bytes()
+        whole, newline, _ = content.rpartition(b"\n")
+        try:
+            return (whole + newline).decode()
+        except UnicodeDecodeError:
+            pass
+        raise
 
 
 def read_json(path: Path) -> Any:
@@ -151,9 +180,9 @@ def read_json_lines(path: Path, *, torn_tail: bool = False) -> Iterator[tuple[in
     """Yield (line number from 1, value) of a JSON-lines file; blank lines are passed over.
 
     ``torn_tail=True`` forgives a last line without its newline that does not parse: the writer was
-    killed inside it. Any other malformed line raises UserError naming file and line.
+    killed inside it, perhaps inside a character. Any other malformed line raises UserError naming file and line.
     """
-    lines = read_text(path).split("\n")
+    lines = (_read_torn(path) if torn_tail else read_text(path)).split("\n")
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue

@@ -14,6 +14,7 @@ from omegaconf import DictConfig
 from hyperes import status
 from hyperes.compose import to_config
 from hyperes.errors import UserError
+from hyperes.files import says_full
 
 
 def job(composed: DictConfig) -> None:
@@ -26,4 +27,10 @@ def job(composed: DictConfig) -> None:
             run(to_config(composed), folder)
     except UserError as error:
         print(f"hyperes: {error}", file=sys.stderr)
+        sys.exit(2)
+    except OSError as error:  # what is written here and not in the store
+        if not says_full(error):
+            raise
+        print(f"hyperes: the disk that holds {folder} is full; finished work is kept: free some space and run the "
+              "same command again", file=sys.stderr)  # fmt: skip
         sys.exit(2)

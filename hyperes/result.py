@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,8 @@ def result_recipe(config: Config, backbone: Backbone) -> Recipe:
         "engine": asdict(config.engine),
         "test": {key: value for key, value in asdict(config.test).items() if key != "allow_code_execution"},
     }
+    if config.test.tasks:  # they are part of that package
+        slice_["lm_eval"] = installed_version("lm_eval")
     return Recipe("result", versions.RESULT, slice_, {})
 
 

@@ -10,7 +10,7 @@ import logging
 import os
 import platform
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -79,10 +79,12 @@ def recorded(folder: Path) -> Iterator[None]:
     except Exception as error:
         logging.getLogger("hyperes").exception("job failed")
         message = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {first_line(error)}"
-        write(folder, status, FAILED, where=_where(), error=message, log=str(folder / LOG))
+        with suppress(OSError):  # the disk may be full: then that is the error to tell
+            write(folder, status, FAILED, where=_where(), error=message, log=str(folder / LOG))
         raise
     except BaseException:
-        write(folder, status, QUEUED, error=None, log=None)
+        with suppress(OSError):
+            write(folder, status, QUEUED, error=None, log=None)
         raise
     write(folder, status, FINISHED, where=_where(), error=None, log=None)
 

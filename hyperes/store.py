@@ -13,7 +13,6 @@ a killed build resumes in, and publishes it whole::
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import platform
@@ -30,7 +29,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from hyperes.errors import UserError
-from hyperes.files import digest, read_json, remove_torn, sync_directory, sync_folder, write_json
+from hyperes.files import digest, read_json, remove_torn, says_full, sync_directory, sync_folder, write_json
 from hyperes.provenance import provenance
 from hyperes.recipe import Recipe, plain_json
 
@@ -75,7 +74,7 @@ class Store:
             except (FileExistsError, NotADirectoryError):
                 raise UserError(f"{self.root}: the store must be a folder, but a file is in the way") from None
             except OSError as error:
-                if error.errno in _FULL:
+                if says_full(error):
                     raise
                 raise UserError(
                     f"{self.root}: cannot hold a store ({error}); choose a folder that can be written and locked"
@@ -195,7 +194,7 @@ class Store:
         except UserError:
             raise
         except Exception as error:
-            if not _says_full(error) and not self._is_full():
+            if not says_full(error) and not self._is_full():
                 raise
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise UserError(
@@ -210,22 +209,8 @@ class Store:
                 probe.write(bytes(1 << 16))
                 os.fsync(probe.fileno())
         except OSError as error:
-            return error.errno in _FULL
+            return says_full(error)
         return False
-
-
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-
-
-def _says_full(error: BaseException | None) -> bool:
-    """Whether an exception, or one that led to it, says that the disk or the quota is full."""
-    while error is not None:
-        if isinstance(error, OSError) and error.errno in _FULL:
-            return True
-        if any(f"(os error {number})" in str(error) for number in _FULL):  # safetensors and tokenizers: Rust's wording
-            return True
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    return False
 
 
 def _build(recipe: Recipe, builder: Callable[[Path], None], work: Path, resumed: bool) -> None:

@@ -11,7 +11,8 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -104,13 +105,11 @@ def run(sweep: Sweep) -> int:
     print(f"sweep: {total} job{'s' * (total > 1)} in {sweep.folder}", flush=True)
     if on_slurm:
         slurm.launch(sweep)
-    else:
-        for number in range(total):
-            _run_here(sweep, number)
-    return report(sweep)
+        return report(sweep, [status.read(sweep.folder_of(number)) for number in range(total)])
+    return report(sweep, [_run_here(sweep, number) for number in range(total)])
 
 
-def _run_here(sweep: Sweep, number: int) -> None:
+def _run_here(sweep: Sweep, number: int) -> Status:
     """One job in a process of its own, so that none can take the others down with it (out of memory, say)."""
     folder, job = sweep.folder_of(number), sweep.jobs[number]
     print(f"\njob {number + 1} of {len(sweep.jobs)}: {shlex.join(job)}", flush=True)
@@ -135,7 +134,10 @@ def _run_here(sweep: Sweep, number: int) -> None:
     if found.state in (QUEUED, RUNNING):  # it died before it could say so
         how = f"killed by signal {-code} (out of memory?)" if code < 0 else f"ended with exit status {code}"
         log = folder / status.LOG
-        status.write(folder, found, FAILED, error=how, log=str(log) if log.exists() else None)
+        found = replace(found, state=FAILED, error=how, log=str(log) if log.exists() else None)
+        with suppress(OSError):  # a full disk, say, must not stop the other jobs
+            status.write(folder, found, FAILED)
+    return found
 
 
 def _queue_again(folder: Path) -> None:
@@ -145,9 +147,8 @@ def _queue_again(folder: Path) -> None:
         status.write(folder, found, QUEUED, where=None)
 
 
-def report(sweep: Sweep) -> int:
-    """Print how the sweep ended: the failed jobs with their logs, and how to see the tables."""
-    found = [status.read(sweep.folder_of(number)) for number in range(len(sweep.jobs))]
+def report(sweep: Sweep, found: Sequence[Status]) -> int:
+    """Print how the sweep's jobs ended: the failed ones with their logs, and how to see the tables."""
     failed = [each for each in found if each.state != FINISHED]
     print(f"\nsweep: {len(found) - len(failed)} of {len(found)} jobs finished in {sweep.folder}")
     for each in failed:

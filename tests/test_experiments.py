@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import ROOT
 from omegaconf import OmegaConf
 from test_config import choices, composed
 
@@ -134,6 +136,23 @@ def test_a_stated_norm_needs_no_pool() -> None:
         directions = composed("directions=random", f"directions.norm={norm}").directions
         assert isinstance(directions, RandomDirections)
         assert (type(directions.norm), directions.norm, directions.grpo) == (float, float(norm), None)
+
+
+DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "experiments").rglob("README.md")])
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_command_in_the_documents_composes(document: Path) -> None:
+    blocks = re.findall(r"^```\n(.*?)^```", document.read_text(), re.M | re.S)
+    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
+    commands = [shlex.split(line, comments=True)[3:] for line in lines if line.startswith("python -m hyperes ")]
+    for command in commands:
+        overrides = [word for word in command if "=" in word]
+        if len(overrides) == 1 and overrides[0].startswith("+sweep="):
+            continue  # test_sweep plans each
+        if plan(overrides, None, multirun="-m" in command) is None:
+            precheck(overrides, None)
+    assert commands
 
 
 FILES = sorted(path.relative_to(CONF_DIR) for path in CONF_DIR.rglob("*.yaml"))

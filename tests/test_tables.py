@@ -6,14 +6,18 @@ import csv
 import io
 import re
 from collections.abc import Callable
+from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import ROOT
+from conftest import ROOT, composed
+from test_config import choices
 
 from hyperes import status
+from hyperes.compose import as_plain
 from hyperes.evaluation import RECORDS, Record, write_records
 from hyperes.files import digest, read_json, write_json
 from hyperes.scores import suite_score
@@ -32,6 +36,12 @@ def rows_of(bits: str, suite: str) -> list[Record]:
         Record(f"p{n}", 0, f"{suite} {n}", "7", "numeric", "7", "7", "hash", bit == "1", 1, False, None)
         for n, bit in enumerate(bits)
     ]
+
+
+@cache
+def plain_config(name: str, *changed: str) -> dict[str, Any]:
+    experiment = [f"+experiment={name}"] if name in choices("experiment") else []
+    return as_plain(composed(*experiment, "backbone=qwen2_5_0_5b", "dataset=gsm8k_aug", *changed))
 
 
 @pytest.fixture
@@ -62,13 +72,10 @@ def make(tmp_path: Path) -> Make:
                 path = store / "evaluation" / tests[model][suite][:SHORT] / RECORDS
                 write_records(path, rows_of(bits, suite + given.get("questions", "")))
         scores = {m: {s: suite_score(rows_of(bits, s)) for s, bits in suites.items()} for m, suites in models.items()}
-        config = {
-            "seed": seed,
-            "store": str(store),
-            "backbone": {"name": made_from["backbone"]["name"], "settings": {"steps": 7, "batch_size": 8}},
-            "dataset": {"name": "gsm8k_aug"},
-            "directions": {"count": given.get("count", 10)},
-        }
+        config = deepcopy(plain_config(name, *given.get("changed", ())))
+        config |= {"name": name, "seed": seed, "store": str(store)}
+        config["backbone"]["name"] = made_from["backbone"]["name"]
+        config["directions"]["count"] = given.get("count", config["directions"]["count"])
         result = {
             "key": key,
             "status": "finished",
@@ -179,6 +186,36 @@ def test_a_backbone_that_the_paper_does_not_have(make: Make, capsys: Any, monkey
     assert re.search(
         r"Made by different commits. Keys: Hyper-ES, seed 0: `\w{24}` by c{12}; w/o.* by d{12}-dirty\.", text
     )
+
+
+def test_another_method_under_a_known_name(make: Make, capsys: Any, monkeypatch: Any, tmp_path: Path) -> None:
+    make("ablation_no_cmaes", answers=ALL)
+    make("hyper_es", answers=FEWER, changed=["directions.learning_rate=1e-3", "engine.batch_size=7"])
+    text = run(capsys, monkeypatch, tmp_path / "runs", "--table", "3")[1]
+    assert text.count("### Table 3. ") == 2
+    assert (
+        "### Table 3. Ablations: qwen2.5-0.5b-instruct, gsm8k_aug, seed 0, with directions.learning_rate=0.001\n"
+        in text
+    )
+
+
+def test_work_found_in_the_store_is_told_with_what_made_it(
+    make: Make, capsys: Any, monkeypatch: Any, tmp_path: Path
+) -> None:
+    made = {"versions": {"torch": "2.12.0"}, "commit": "d" * 40}
+    write_json(tmp_path / "store" / "direction" / ("a" * SHORT) / "recipe.json", made)
+    make("hyper_es", answers=ALL)
+    text = run(capsys, monkeypatch, tmp_path / "runs", "--table", "3")[1]
+    assert "Made by commit cccccccccccc, dddddddddddd. Keys:" in text
+    assert "Parts were made with different versions: torch 2.12.0, 2.13.0." in text
+
+
+def test_the_stores_own_results_are_no_runs(make: Make, capsys: Any, monkeypatch: Any, tmp_path: Path) -> None:
+    result = read_json(make("hyper_es", answers=ALL, sweep="direction_count") / "result.json")
+    write_json(tmp_path / "store" / "result" / result["key"][:SHORT] / "result.json", result)
+    code, text = run(capsys, monkeypatch, tmp_path, "--table", "3")
+    assert code == 2
+    assert "no rows of a table in there (finished runs: hyper_es)" in text
 
 
 def test_the_papers_own_cells(capsys: Any, monkeypatch: Any) -> None:

@@ -67,8 +67,12 @@ def evaluate_task(job: HarnessJob) -> None:
 
 
 def _recipe(task: Any) -> Recipe:
+    bench = fitness.bench_slice(task.bench)
+    del bench["max_new_tokens"]  # lm-eval says it, task by task
+    if task.candidate is None:
+        del bench["mask"]
     slice_ = {
-        **fitness.bench_slice(task.bench),
+        **bench,
         "task": task.name,
         "settings": asdict(task.settings),
         "lm_eval": version("lm_eval"),  # the tasks themselves are part of that package

@@ -12,7 +12,7 @@ from hyperes.compare import means
 from hyperes.comparison import Comparison, compare_seeds_suites, compare_suites, correct_family
 from hyperes.runs import Run
 from hyperes.statistics import across_seeds, macro_mean
-from hyperes.tables import gather, notes
+from hyperes.tables import gather, notes, origins
 from hyperes.tables.gather import Group
 from hyperes.tables.paper import (
     AVERAGE,
@@ -91,11 +91,13 @@ def sheet(table: Table, group: Group, told_apart: str, reference: str = HYPER_ES
     rows = _tested(rows, scores, reference) if scores else rows
     under = notes.explanation(table, group, rows, reference, columns)
     under += notes.gains(table, backbone, rows, whole)
-    under += notes.origins(rows)
+    under += origins.lines(rows)
     under += notes.absent(table, group, {row.method: row.label for row in rows}, sides)
     seed = "" if table.seeds else f", seed {group.setting['seed']}"
     title = f"{table.title}: {backbone}, {group.setting['dataset']['name']}{seed}"
     title = f"Table {table.name}. {title}" if table.name != "N" else title
+    changed = [f"{key}={value}" for key, value in group.setting.get("changes", {}).items()]
+    title += f", with {', '.join(changed)}" if changed else ""
     title += f" ({told_apart})" if told_apart else ""
     tested_on = None if not table.accuracies else AVERAGE if len(suites) > 1 else suites[0]
     return Sheet(table, group.setting, title, columns, rows, reference, tested_on, under)

@@ -16,10 +16,8 @@ from hyperes.files import digest, read_json
 from hyperes.runs import Run, open_run
 from hyperes.status import FINISHED, STATUS, Status
 from hyperes.store import SHORT
+from hyperes.tables.methods import COSTS, at, changes, differences
 from hyperes.tables.paper import Table
-
-# Settings of a backbone that bound memory and change no number that a table shows.
-_COSTS = ("batch_size", "completions_per_pass", "completions_per_generation")
 
 
 @dataclass(frozen=True)
@@ -68,6 +66,8 @@ def find(folders: Sequence[Path], store: Path | None) -> tuple[list[Entry], list
         if not folder.is_dir():
             raise UserError(f"{folder}: no such folder")
         for path in sorted(folder.rglob("result.json")):
+            if (path.parent / "recipe.json").exists():  # the store's own, of which runs have copies
+                continue
             entry = _entry(path, store)
             key, age = entry.run.result["key"], path.stat().st_mtime
             known = newest.get(key, (age, entry))
@@ -133,9 +133,10 @@ def setting(table: Table, entry: Entry) -> dict[str, Any]:
     tested = part["test"]
     return {
         "backbone": part["backbone"],
-        "settings of the backbone": {k: v for k, v in config["backbone"]["settings"].items() if k not in _COSTS},
+        "settings of the backbone": {k: v for k, v in config["backbone"]["settings"].items() if k not in COSTS},
         "dataset": data | seeded,
         "seed": None if table.seeds else part["seed"],
+        "changes": {key: value for key, value in changes(config).items() if table.rows or key != "directions.count"},
         "engine": {key: value for key, value in part["engine"].items() if key != "batch_size"},
         "test": {key: tested[key] for key in ("limit", "samples", "temperature", "top_p")},
         "suites": columns(table, list(entry.run.suites())),
@@ -147,18 +148,6 @@ def setting(table: Table, entry: Entry) -> dict[str, Any]:
 def columns(table: Table, tested: Sequence[str]) -> list[str]:
     """The suites a table shows: of the paper's those that were tested, or all where it has none of them."""
     return [suite for suite in table.suites if suite in tested] or list(tested)
-
-
-def differences(first: Mapping[str, Any], second: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """The keys in which two nested settings differ."""
-    found = []
-    for key in dict.fromkeys([*first, *second]):
-        a, b = first.get(key), second.get(key)
-        if isinstance(a, dict) and isinstance(b, dict):
-            found += differences(a, b, f"{prefix}{key}.")
-        elif a != b:
-            found.append(f"{prefix}{key}")
-    return found
 
 
 def _claim(row: str, first: Entry, second: Entry) -> str:
@@ -236,12 +225,11 @@ def separate(found: Sequence[Group]) -> list[str]:
             if other is not group
             and (*_name(other.setting), other.setting["seed"]) == (*_name(group.setting), group.setting["seed"])
         ]
-        keys = dict.fromkeys(key for other in twins for key in differences(group.setting, other.setting))
-        notes.append("; ".join(f"{key} {_at(group.setting, key)}" for key in list(keys)[:6]))
+        keys = dict.fromkeys(
+            key
+            for other in twins
+            for key in differences(group.setting, other.setting)
+            if not key.startswith("changes.")  # every table tells its own
+        )
+        notes.append("; ".join(f"{key} {at(group.setting, key)}" for key in list(keys)[:6]))
     return notes
-
-
-def _at(setting: Any, key: str) -> Any:
-    for part in key.split("."):
-        setting = setting.get(part) if isinstance(setting, dict) else None
-    return setting

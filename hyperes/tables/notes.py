@@ -13,7 +13,6 @@ from hyperes.tables.gather import Group, Job
 from hyperes.tables.paper import AVERAGE, HYPER_ES, POINTS, Column, Table, published, title_of
 
 if TYPE_CHECKING:
-    from hyperes.runs import Run
     from hyperes.tables.build import Row
 
 MISSING, NOT_AVAILABLE = "missing", "not available"
@@ -44,26 +43,6 @@ def explanation(
     if not table.accuracies:
         notes.append("Ours: work summed over workers; end to end is not measured. Published: clock time on 8 RTX 3090.")
     return notes
-
-
-def origins(rows: Sequence[Row]) -> list[str]:
-    """Key, seed and commit of every run behind the table, and the one commit where they share it."""
-    runs = {run.result["key"]: (row.label, run) for row in rows for run in row.runs}
-    commits = sorted({commit_of(run) for _, run in runs.values()})
-    if not runs:
-        return []
-    named = []
-    for label, run in runs.values():
-        commit = f" by {commit_of(run)}" if len(commits) > 1 else ""
-        named.append(f"{label}, seed {run.seed}: `{run.result['key'][:SHORT]}`{commit}")
-    made = f"Made by commit {commits[0]}" if len(commits) == 1 else "Made by different commits"
-    return [f"{made}. Keys: {'; '.join(named)}."]
-
-
-def commit_of(run: Run) -> str:
-    """What of the code made a run; a released package knows no commit."""
-    commit, _, dirty = str(run.result.get("commit") or "unknown").partition("-")
-    return commit[:12] + ("-dirty" if dirty else "")
 
 
 def gains(table: Table, backbone: str, rows: Sequence[Row], whole: bool) -> list[str]:

@@ -7,8 +7,9 @@ import io
 from collections.abc import Sequence
 
 from hyperes.comparison import Comparison
+from hyperes.tables import origins
 from hyperes.tables.build import Cell, Row, Sheet, table_columns
-from hyperes.tables.notes import NOT_AVAILABLE, commit_of
+from hyperes.tables.notes import NOT_AVAILABLE
 from hyperes.tables.paper import COUNT, HYPER_ES, POINTS, Column, Published, Table, published, title_of
 
 NONE = "–"  # a finished run has no such value
@@ -132,7 +133,7 @@ def _record(sheet: Sheet, row: Row, column: Column) -> dict[str, object]:
         "column": column.key,
         "unit": column.unit,
         "keys": " ".join(run.result["key"] for run in row.runs),
-        "commits": " ".join(commit_of(run) for run in row.runs),
+        "commits": " ".join(sorted({commit for run in row.runs for commit in origins.commits(run)})),
     }
     if cell:
         low, high = cell.interval or (None, None)
