@@ -36,18 +36,22 @@ def _label(method: str) -> str:
 
 
 def _accuracy(axis: Any, rows: Rows, cost: str, title: str) -> None:
+    gap = max((row[cost] or 0 for row in rows), default=0) / 60  # methods of the same cost stand side by side
+    beside: dict[int, int] = defaultdict(int)
     for index, row in enumerate(rows):
         colour, label = f"C{index % 10}", _label(row["method"])
         if row["accuracy"] is not None and row[cost] is not None:
             low, high = (row[end] if row[end] is not None else row["accuracy"] for end in ("low", "high"))
             error = [[row["accuracy"] - low], [high - row["accuracy"]]]
-            axis.errorbar(row[cost], row["accuracy"], yerr=error, fmt="o", color=colour, capsize=3, label=label)
+            place, marker = row[cost] + gap * beside[row[cost]], "osD^"[index // 10 % 4]  # there are ten colours
+            beside[row[cost]] += 1
+            axis.errorbar(place, row["accuracy"], yerr=error, fmt=marker, color=colour, capsize=2, label=label)
         cited = row.get(f"published_{cost}"), row["published_accuracy"]
         if None not in cited:
             axis.plot(*cited, "x", color=colour, label=f"{label}, published")
-    axis.set_xlabel(title)
+    axis.set_xlabel(f"{title} (those of one cost are drawn side by side)")
     axis.set_ylabel("average accuracy (%)")
-    axis.legend(fontsize="x-small")
+    axis.legend(fontsize="x-small", loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
 def _search(axis: Any, rows: Rows) -> None:
@@ -60,7 +64,7 @@ def _search(axis: Any, rows: Rows) -> None:
         axis.plot(generations, [100 * row["best"] for row in part], ":", color=f"C{index % 10}")
     axis.set_xlabel("generation")
     axis.set_ylabel("validation accuracy (%): mean, and dotted the best")
-    axis.legend(fontsize="x-small")
+    axis.legend(fontsize="x-small", loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
 def _cosines(axis: Any, rows: Rows) -> None:
@@ -77,6 +81,7 @@ def _norms(axis: Any, rows: Rows) -> None:
     axis.barh(names, [row["norm"] for row in rows])
     axis.tick_params(axis="y", labelsize="xx-small")
     axis.invert_yaxis()
+    axis.set_xscale("log")  # those of CMA-ES on LoRA parameters are a hundred times those of GRPO
     axis.set_xlabel("norm of the task vector")
 
 
