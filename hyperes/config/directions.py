@@ -1,4 +1,4 @@
-"""Where descent directions come from."""
+"""Where descent directions come from. What is MISSING is the backbone's or the data set's, and conf/ fills it in."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ class GrpoDirections(DirectionsConfig):
     """Short GRPO+LoRA runs, one per subset of the training data (eq. 1)."""
 
     source: str = "grpo"
-    count: int = 10
-    partition: str = "hops"  # hops | category | random | all
-    steps: int = 7
-    prompts_per_step: int = 256
+    count: int = MISSING
+    partition: str = MISSING  # hops | category | random | all
+    steps: int = MISSING
+    prompts_per_step: int = MISSING
     group_size: int = 8  # completions per prompt; not published
-    completions_per_pass: int = 16
-    completions_per_generation: int = 256
-    learning_rate: float = 2e-5
+    completions_per_pass: int = MISSING
+    completions_per_generation: int = MISSING
+    learning_rate: float = MISSING
     temperature: float = 1.0
     clip: float = 0.2  # epsilon of eq. 1
-    max_new_tokens: int = 1024
+    max_new_tokens: int = MISSING
     shared_initialisation: bool = False  # true: every direction starts from the same LoRA A
     lora: LoraSettings | None = field(default_factory=LoraSettings)  # null: all parameters are trained
 
@@ -54,14 +54,14 @@ class CmaDirections(DirectionsConfig):
     """
 
     source: str = "cma"
-    count: int = 10
-    partition: str = "hops"  # hops | category | random | all
-    generations: int = 7
-    population: int | None = None  # null: 4 + floor(3 ln dimension), eq. 27
-    sigma: float = 0.004
-    problems_per_generation: int = 256  # of the subset; every candidate of a generation answers the same, greedily
-    max_new_tokens: int = 1024
-    batch_size: int = 256
+    count: int = MISSING
+    partition: str = MISSING  # hops | category | random | all
+    generations: int = MISSING
+    population: int | None = MISSING  # null: 4 + floor(3 ln dimension), eq. 27
+    sigma: float = MISSING
+    problems_per_generation: int = MISSING  # of the subset; every candidate of a generation answers the same, greedily
+    max_new_tokens: int = MISSING
+    batch_size: int = MISSING
     lora: LoraSettings = field(default_factory=LoraSettings)
 
 
@@ -70,10 +70,9 @@ class RandomDirections(DirectionsConfig):
     """Gaussian LoRA deltas, all of one norm: directions without any task in them."""
 
     source: str = "random"
-    count: int = 10
-    norm: int | float | str = (
-        "match_grpo"  # of each whole delta (Frobenius) | match_grpo: the mean norm of the pool `grpo`
-    )
+    count: int = MISSING
+    # of each whole delta (Frobenius) | match_grpo: the mean norm of the pool `grpo`
+    norm: int | float | str = "match_grpo"
     lora: LoraSettings = field(default_factory=LoraSettings)
     grpo: GrpoDirections | None = None  # trained, or reused, for its norm alone
 

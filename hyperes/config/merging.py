@@ -69,8 +69,8 @@ class EvolutionConfig:
     algorithm: str = "cma"  # cma | a name in nevergrad's registry: OnePlusOne, RandomSearch, NGOpt, DE, PSO, ...
     arguments: dict[str, Any] = field(default_factory=dict)  # nevergrad's own, of an algorithm other than cma
     sigma: float = 0.3  # initial step size, about the start
-    population: int | None = None  # candidates asked together; null: 4 + floor(3 ln dimension), eq. 27
-    generations: int | None = 20  # the budget: this, or
+    population: int | None = MISSING  # candidates asked together; null: 4 + floor(3 ln dimension), eq. 27
+    generations: int | None = MISSING  # the budget: this, or
     evaluations: int | None = None  # so many candidates at most; one of the two is null
     diagonal: bool = False  # separable CMA-ES
     # mean: of the final distribution, the paper's (cma alone has one) | best: seen on validation, the start included

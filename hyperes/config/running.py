@@ -1,9 +1,11 @@
-"""What does the work, the final test, and tracking."""
+"""What does the work, the final test, and tracking. MISSING are the backbone's numbers, which conf/ fills in."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
+
+from omegaconf import MISSING
 
 _SRUN_CPUS = '[ -z "$SLURM_CPUS_PER_TASK" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK'
 
@@ -13,8 +15,8 @@ class EngineConfig:
     """What turns prompts into completions during search and test."""
 
     kind: str = "hf"
-    max_new_tokens: int = 1024
-    batch_size: int = 256
+    max_new_tokens: int = MISSING
+    batch_size: int = MISSING
 
 
 @dataclass
@@ -62,9 +64,9 @@ class TestConfig:
 
     suites: list[str] | None = None  # null: all suites of the data set
     limit: int | None = None  # first so many problems of each suite
-    samples: int = 1  # completions per problem: Mean@k
-    temperature: float = 0.0
-    top_p: float = 1.0
+    samples: int = MISSING  # completions per problem: Mean@k
+    temperature: float = MISSING
+    top_p: float = MISSING
     tasks: list[str] = field(default_factory=list)  # lm-eval tasks beside the suites, by name
     lm_eval: LmEvalConfig = field(default_factory=LmEvalConfig)
     allow_code_execution: bool = False  # run Python that the model wrote: code suites need it (docs/sandbox.md)

@@ -42,9 +42,11 @@ class BackboneConfig:
     path: str = MISSING  # hub id, or local folder; "bundled" is the model inside the package
     revision: str | None = None  # hub revision (branch, tag or commit)
     gguf_file: str | None = None  # name of a GGUF file inside `path`
-    dtype: str = "float32"  # float32 | bfloat16 | float16
+    # float32 | bfloat16 | float16. In bfloat16 a merge with a small gamma is mostly rounded away, which would bias
+    # comparisons of mergers.
+    dtype: str = "float32"
     attention: str = "sdpa"  # transformers' attention implementation
-    device: str = "auto"  # auto | cpu | cuda | cuda:1; never part of a result's identity
+    device: str = "auto"  # auto | cpu | cuda | cuda:1; the kind is in a result's identity, the index is not
     settings: BackboneSettings = field(default_factory=BackboneSettings)
 
 
