@@ -151,7 +151,7 @@ def check(composed: DictConfig) -> Config:
     plain = OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"])
     config = to_config(plain)
     count = config.directions.count
-    if chosen and int(chosen.removeprefix("n")) != count:
+    if chosen and re.fullmatch(r"n\d+", chosen) and int(chosen[1:]) != count:  # a user's own choice may bear any name
         raise UserError(f"direction_count={chosen}: this experiment has directions.count={count}; drop one of the two")
     return config
 

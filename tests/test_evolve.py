@@ -124,9 +124,9 @@ def test_samples_are_centred_on_the_start_with_the_given_sigma():
 def test_sphere_improves_and_the_answer_is_the_mean(tmp_path):
     outcome = search(tmp_path / "trials.jsonl", sphere, generations=60)
     assert sphere([outcome.mean_vector])[0] > sphere([START])[0] * 1e-4
-    assert outcome.best_fitness == sphere([outcome.best_vector])[0] == max(g.best for g in outcome.generations)
+    assert outcome.best_fitness == sphere([outcome.seen[0][1]])[0] == max(g.best for g in outcome.generations)
     assert outcome.mean_vector.tobytes() == outcome.generations[-1].mean_vector.tobytes()
-    assert outcome.mean_vector.tobytes() != outcome.best_vector.tobytes()
+    assert outcome.mean_vector.tobytes() != outcome.seen[0][1].tobytes()
 
 
 def test_flat_fitness_neither_restarts_nor_stops():
@@ -262,7 +262,7 @@ def test_standardised_fitness():
 def test_no_generations_answer_the_start(tmp_path):
     outcome = search(tmp_path / "trials.jsonl", generations=0)
     assert outcome.mean_vector.tobytes() == START.tobytes()
-    assert (outcome.sigma, outcome.generations, outcome.best_vector, outcome.best_fitness) == (0.3, [], None, None)
+    assert (outcome.sigma, outcome.generations, outcome.seen, outcome.best_fitness) == (0.3, [], [], None)
     assert not (tmp_path / "trials.jsonl").exists()
 
 
@@ -340,9 +340,9 @@ def test_resume_is_bit_for_bit_after_a_cut_anywhere(tmp_path):
         assert [g.replayed for g in heard] == [g.number < kept for g in heard]
         assert told(heard) == told(outcome.generations) == told(expected.generations)
         assert outcome.mean_vector.tobytes() == expected.mean_vector.tobytes()
-        assert (outcome.best_fitness, outcome.best_vector.tolist()) == (
+        assert (outcome.best_fitness, outcome.seen[0][1].tolist()) == (
             expected.best_fitness,
-            expected.best_vector.tolist(),
+            expected.seen[0][1].tolist(),
         )
         assert trials.read_bytes() == content, f"cut at byte {cut}"
 

@@ -187,4 +187,4 @@ def misspelt(body: dict[Any, Any]) -> dict[Any, Any]:
     if last == "defaults":
         return {**body, "one_typo": 1}
     value = body.pop(last)
-    return {**body, last: misspelt(value)} if isinstance(value, dict) else {**body, f"{last}_typo": value}
+    return {**body, last: misspelt(value)} if isinstance(value, dict) and value else {**body, f"{last}_typo": value}

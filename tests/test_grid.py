@@ -42,7 +42,7 @@ def test_repeated_values_add_nothing():
     ("arguments", "named"),
     [
         (([], DROP_RATES, BOTH, BOTH), "scales"),
-        ((SCALES, DROP_RATES, BOTH, []), "ties_flags"),
+        ((SCALES, DROP_RATES, BOTH, []), "optimizer.grid.ties"),
         (([1, math.nan], DROP_RATES, BOTH, BOTH), "scales: nan"),
         (([0], DROP_RATES, BOTH, BOTH), "scales: 0"),
         ((SCALES, [0.5, 1.0], BOTH, BOTH), "drop_rates: 1.0"),

@@ -21,7 +21,7 @@ from hyperes.sweep import plan
 from hyperes.tables.paper import TABLES
 
 SWEEPS = sorted(path.stem for path in (CONF_DIR / "sweep").glob("*.yaml"))
-BASE = ("+experiment=[base,smoke]", "tracking.mode=disabled", "executor=inline", "executor.threads=1")
+BASE = ("+experiment=[smoke,base]", "tracking.mode=disabled", "executor=inline", "executor.threads=1")
 
 
 @pytest.mark.parametrize("name", SWEEPS)

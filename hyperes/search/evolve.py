@@ -63,10 +63,6 @@ class Outcome:
     seen: list[tuple[float, np.ndarray]]  # (fitness, vector), the best first, the earlier of equals first
 
     @property
-    def best_vector(self) -> np.ndarray | None:
-        return self.seen[0][1] if self.seen else None
-
-    @property
     def best_fitness(self) -> float | None:
         return self.seen[0][0] if self.seen else None
 

@@ -30,16 +30,16 @@ def points(
 
     Raises UserError for an empty axis, a scale that is not finite and positive, or a drop rate outside [0, 1).
     """
-    axes = {"scales": scales, "drop_rates": drop_rates, "dare_flags": dare_flags, "ties_flags": ties_flags}
+    axes = {"scales": scales, "drop_rates": drop_rates, "dare": dare_flags, "ties": ties_flags}
     for name, values in axes.items():
         if not values:
-            raise UserError(f"grid {name}: the list is empty; give at least one value")
+            raise UserError(f"optimizer.grid.{name}: the list is empty; give at least one value")
     for scale in scales:
         if not (math.isfinite(scale) and scale > 0):
-            raise UserError(f"grid scales: {scale} is not a finite positive number")
+            raise UserError(f"optimizer.grid.scales: {scale} is not a finite positive number")
     for drop_rate in drop_rates:
         if not 0 <= drop_rate < 1:
-            raise UserError(f"grid drop_rates: {drop_rate} is outside [0, 1); 1 would drop every entry")
+            raise UserError(f"optimizer.grid.drop_rates: {drop_rate} is outside [0, 1); 1 would drop every entry")
     # a dict keeps the first occurrence of equal points, in order
     return list(
         dict.fromkeys(
@@ -73,8 +73,8 @@ def choose_start(points: Sequence[GridPoint], fitness: Sequence[float], dare: bo
     own = [i for i, point in enumerate(points) if (point.dare, point.ties) == (dare, ties)]
     if not own:
         raise UserError(
-            f"grid: no point has the merger's flags (dare={dare}, ties={ties}), so CMA-ES has no start; "
-            "add them to dare_flags and ties_flags"
+            f"optimizer.grid: no point has the merger's flags (dare={dare}, ties={ties}), so CMA-ES has no start; "
+            "add them to optimizer.grid.dare and optimizer.grid.ties"
         )
     return own[choose([points[i] for i in own], [fitness[i] for i in own])]
 

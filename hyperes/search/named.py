@@ -161,6 +161,8 @@ def _repeats(request: str) -> bool:
         text=True,
         check=False,
     )
+    if theirs.returncode:
+        raise RuntimeError(f"the rehearsal of a search in a fresh interpreter failed:\n{theirs.stderr}")
     return theirs.stdout.strip() == ours
 
 

@@ -25,6 +25,7 @@ from hyperes.tables.paper import (
     Column,
     Published,
     Table,
+    mean_at,
     published,
     title_of,
 )
@@ -94,7 +95,8 @@ def sheet(table: Table, group: Group, told_apart: str, reference: str = HYPER_ES
     under += origins.lines(rows)
     under += notes.absent(table, group, {row.method: row.label for row in rows}, sides)
     seed = "" if table.seeds else f", seed {group.setting['seed']}"
-    title = f"{table.title}: {backbone}, {group.setting['dataset']['name']}{seed}"
+    sampled = mean_at(group.setting.get("test", {}).get("samples", 1)) if table.accuracies else ""
+    title = f"{table.title}{sampled}: {backbone}, {group.setting['dataset']['name']}{seed}"
     title = f"Table {table.name}. {title}" if table.name != "N" else title
     changed = [f"{key}={value}" for key, value in group.setting.get("changes", {}).items()]
     title += f", with {', '.join(changed)}" if changed else ""

@@ -23,18 +23,20 @@ def explanation(
 ) -> list[str]:
     """How the numbers were made and what the test is."""
     notes = []
+    tested = group.setting.get("test", {})
     if any(column.unit == POINTS for column in columns):
         what = "mean ± standard deviation over seeds" if table.seeds else "[95 % interval]"
         apart = "; difference: ours less published"
         if not any(row.published for row in rows):
             apart = f"; published cells: {NOT_AVAILABLE} for this backbone"
-        tested = group.setting.get("test", {})
         how = f", mean of {tested['samples']} samples a problem" if tested.get("samples", 1) > 1 else ""
         how += f", the first {tested['limit']} problems of each suite" if tested.get("limit") else ""
         notes.append(f"Accuracies in % {what}{how}{apart}.")
     name = title_of(reference)
     if any(row.test for row in rows):
-        how = "sign flips on the same problems, p corrected by Holm over this table"
+        binary = tested.get("samples", 1) == 1 and all(column.key != AVERAGE for column in columns)
+        how = "McNemar's exact test" if binary else "sign flips"
+        how += " on the same problems, p corrected by Holm over this table"
         if table.seeds:
             how = "seeds and problems resampled, the interval decides"
         notes.append(f"Test: the average less that of {name} [95 % interval]; {how}.")
@@ -54,7 +56,7 @@ def gains(table: Table, backbone: str, rows: Sequence[Row], whole: bool) -> list
         theirs = f"{cell.value:+.2f}" if cell else NOT_AVAILABLE
         ours = MISSING
         if averages.keys() >= {HYPER_ES, *others}:
-            gain = averages[HYPER_ES] - max(averages[other] for other in others)
+            gain = round(averages[HYPER_ES] - max(averages[other] for other in others), 9)
             ours = f"{gain:+.2f}"
             theirs += f", difference {gain - cell.value:+.2f}" if cell else ""
         notes.append(f"{label}: {ours}; published {theirs}.")

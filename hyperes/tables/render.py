@@ -10,7 +10,7 @@ from hyperes.comparison import Comparison
 from hyperes.tables import origins
 from hyperes.tables.build import Cell, Row, Sheet, table_columns
 from hyperes.tables.notes import NOT_AVAILABLE
-from hyperes.tables.paper import COUNT, HYPER_ES, POINTS, Column, Published, Table, published, title_of
+from hyperes.tables.paper import COUNT, HYPER_ES, POINTS, Column, Published, Table, mean_at, published, title_of
 
 NONE = "–"  # a finished run has no such value
 OURS, PUBLISHED, DIFFERENCE = "ours", "published", "difference"
@@ -72,7 +72,7 @@ def cited(table: Table) -> str:
         texts.append(
             "\n".join(
                 [
-                    f"### Table {table.name}. {table.title}: {backbone}, as published\n",
+                    f"### Table {table.name}. {table.title}{mean_at(table.samples)}: {backbone}, as published\n",
                     *lines,
                     *(["", *told] if told else []),
                 ]
@@ -194,6 +194,7 @@ def _cited(cell: Published, column: Column) -> str:
 
 
 def _number(value: float, column: Column, sign: bool = False) -> str:
+    value = round(value, 9)  # 1.375 and -1.375 from different sums must not end in different digits
     if column.unit == COUNT:
         return f"{value:+,.0f}" if sign else f"{value:,.0f}"
     if column.unit == POINTS or abs(value) < 100:
@@ -202,7 +203,7 @@ def _number(value: float, column: Column, sign: bool = False) -> str:
 
 
 def _test(test: Comparison) -> str:
-    text = f"{100 * test.difference:+.2f}"
+    text = f"{round(100 * test.difference, 9):+.2f}"
     if test.interval is not None:
         text += f" [{100 * test.interval[0]:+.1f}, {100 * test.interval[1]:+.1f}]"
     if test.p is not None:
