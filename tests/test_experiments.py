@@ -138,7 +138,7 @@ def test_a_stated_norm_needs_no_pool() -> None:
         assert (type(directions.norm), directions.norm, directions.grpo) == (float, float(norm), None)
 
 
-DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "experiments").rglob("README.md")])
+DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "experiments").glob("*/README.md")])
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

@@ -125,7 +125,7 @@ def test_a_failed_job_does_not_stop_the_rest_and_a_second_start_only_prints(tmp_
         check=False,
     )
     assert tables.returncode == 2
-    assert "no rows of a table in there (finished runs: smoke)" in tables.stderr
+    assert "no rows of a table in there (finished runs: base)" in tables.stderr
 
 
 @pytest.mark.slow
