@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from hyperes.errors import UserError
-from hyperes.files import write_json
+from hyperes.files import read_json_lines, write_json
 from hyperes.store import Recipe, Store
 
 RECIPE = Recipe("directions", 1, {"steps": 7, "lora": {"rank": 32}}, {"problems": "0" * 64})
@@ -467,6 +467,22 @@ def test_a_torn_or_foreign_value_is_ignored(tmp_path: Path) -> None:
     assert store.recall(context, key) == {"fitness": 0.5, "scores": [1, 0]}
     with pytest.raises(ValueError, match="want a digest"):
         store.recall("../..", key)
+
+
+def test_a_torn_last_line_is_forgiven_and_no_other(tmp_path: Path) -> None:
+    whole = '{"a": "é"}\n{"b": "é"}\n'.encode()
+    path = tmp_path / "rows.jsonl"
+    for end in range(len(whole) + 1):  # the writer was killed after any byte, also inside a character
+        path.write_bytes(whole[:end])
+        rows = [row for _, row in read_json_lines(path, torn_tail=True)]
+        assert rows == [{"a": "é"}, {"b": "é"}][: len(rows)]
+        assert len(rows) >= whole[:end].count(b"\n")
+    path.write_bytes(whole.replace(b"\xc3", b"", 1))
+    with pytest.raises(UserError, match="not UTF-8 text"):
+        list(read_json_lines(path, torn_tail=True))
+    path.write_bytes(b'{"a": \n' + whole)
+    with pytest.raises(UserError, match="line 1: not valid JSON"):
+        list(read_json_lines(path, torn_tail=True))
 
 
 def test_writers_and_readers_of_one_value_never_see_half_of_it(tmp_path: Path) -> None:
