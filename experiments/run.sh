@@ -16,6 +16,7 @@ report() { # folder, tables, then what hyperes.tables needs besides
 for sweep in table1 table3 table4 table12 multiseed; do
     "$python" -m hyperes "+sweep=$sweep" "${embedded[@]}"
 done
+"$python" -m hyperes +sweep=direction_count "${embedded[@]}" direction_count=n1,n2,n4,n7,n8 # there are eight levels
 # Table 2's way of testing: the mean of four samples a problem.
 "$python" -m hyperes +sweep=table2 "${embedded[@]}" test.samples=4 test.temperature=0.6 test.top_p=0.95
 
@@ -32,4 +33,5 @@ report table3 "3 10" multirun/{table1,table3,alone}
 report table4 4 multirun/table{1,3,4} --figures
 report table12 12 multirun/table12
 report multiseed 11 multirun/multiseed
+report direction_count N multirun/direction_count
 "$python" -m hyperes.tables --published --table 13 > experiments/table13/published.md

@@ -18,6 +18,7 @@ def main() -> int:
     arguments = get_args_parser().parse_known_args()[0]
     looking = arguments.cfg or arguments.help or arguments.hydra_help or arguments.info or arguments.shell_completion
     register()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # preemption ends as cleanly as Ctrl-C
     try:
         if not looking:
             from hyperes import sweep
@@ -30,7 +31,8 @@ def main() -> int:
         print(f"hyperes: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C would only tear the clean end apart
+        for again in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(again, signal.SIG_IGN)  # a second one would only tear the clean end apart
         print("hyperes: interrupted; run the same command again to continue", file=sys.stderr)
         return 130
     return 0

@@ -254,7 +254,7 @@ def _explain(error: Exception) -> str:
         close = difflib.get_close_matches(key, known, n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
         where = re.search(r"key ([\w.]+)", text)
-        text = f"{where.group(1) if where else key}: no such key{hint} Known here: {', '.join(known)}"
+        text = f"{where.group(1) if where else key}: no such key{hint}; known here: {', '.join(known)}"
     return text
 
 

@@ -136,7 +136,8 @@ def test_a_failed_job_does_not_stop_the_rest_and_a_second_start_only_prints(tmp_
 
 
 @pytest.mark.slow
-def test_a_killed_job_is_told_and_an_interrupted_sweep_stops(tmp_path: Path) -> None:
+@pytest.mark.parametrize("interrupt", [signal.SIGINT, signal.SIGTERM], ids=lambda chosen: chosen.name)
+def test_a_killed_job_is_told_and_an_interrupted_sweep_stops(tmp_path: Path, interrupt: signal.Signals) -> None:
     command = [sys.executable, "-m", "hyperes", "-m", *BASE, "test.limit=8,9"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with (tmp_path / "output.txt").open("w") as output:
@@ -145,7 +146,7 @@ def test_a_killed_job_is_told_and_an_interrupted_sweep_stops(tmp_path: Path) -> 
         )
     os.kill(_running(tmp_path, 0), signal.SIGKILL)
     _running(tmp_path, 1)
-    os.killpg(sweep.pid, signal.SIGINT)
+    os.killpg(sweep.pid, interrupt)
     assert sweep.wait(60) == 130
     killed, interrupted = statuses(tmp_path)
     assert (killed["state"], killed["error"]) == ("failed", "killed by signal 9 (out of memory?)")
