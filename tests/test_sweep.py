@@ -142,7 +142,13 @@ def test_a_killed_job_is_told_and_an_interrupted_sweep_stops(tmp_path: Path, int
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with (tmp_path / "output.txt").open("w") as output:
         sweep = subprocess.Popen(
-            command, cwd=tmp_path, env=environment, stdout=output, stderr=output, start_new_session=True
+            command,
+            cwd=tmp_path,
+            env=environment,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests in the background ignore it
         )
     os.kill(_running(tmp_path, 0), signal.SIGKILL)
     _running(tmp_path, 1)
