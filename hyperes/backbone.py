@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+from collections.abc import Collection
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -125,17 +126,21 @@ def load_tokenizer(backbone: Backbone) -> Any:
 
 
 def load_model(backbone: Backbone) -> Any:
-    """The causal language model in evaluation mode, without gradients, on its device."""
+    """The causal language model in evaluation mode, without gradients, on its device.
+
+    Raises UserError where its files cannot be read, lack a weight, or hold NaN or infinity.
+    """
     import torch
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
     with quiet(), output_to(Path(os.devnull)) if backbone.gguf_file else contextlib.nullcontext():
         try:  # (unpacking a GGUF file shows bars that no setting turns off)
-            model = AutoModelForCausalLM.from_pretrained(
+            model, loading = AutoModelForCausalLM.from_pretrained(
                 backbone.folder,
                 dtype=getattr(torch, backbone.dtype),
                 attn_implementation=backbone.attention,
+                output_loading_info=True,
                 **_gguf(backbone),
             )
         except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
@@ -145,11 +150,23 @@ def load_model(backbone: Backbone) -> Any:
         with contextlib.suppress(AttributeError):
             del model.config.quantization_config
         model.is_quantized = False
+    _check_weights(model, loading["missing_keys"], backbone.folder)
     _plain_generation(model)
     try:
         return model.requires_grad_(False).eval().to(backbone.device)
     except (RuntimeError, AssertionError) as error:  # no such device, or its memory is too small
         raise UserError(f"backbone.device={backbone.device}: {first_line(error)}") from error
+
+
+def _check_weights(model: Any, missing: Collection[str], folder: str) -> None:
+    """Raise UserError for weights that transformers would draw at random, or that are not finite."""
+    if missing:
+        names = sorted(missing)
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        raise UserError(f"{folder}: the weights lack {names[0]}{more}; get the model's files again")
+    for name, weight in model.named_parameters():
+        if not weight.isfinite().all():
+            raise UserError(f"{folder}: the weight {name} holds NaN or infinity; get the model's files again")
 
 
 def empty_model(backbone: Backbone) -> Any:

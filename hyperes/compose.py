@@ -245,6 +245,8 @@ def _explain(error: Exception) -> str:
     text = text.replace("full_key: ", "key ")
     if "hydra/launcher/submitit_slurm" in text:
         return "executor=slurm needs hydra-submitit-launcher: pip install 'hyperes[slurm]'"
+    if "override_grammar" in text:
+        return f"{text} (a value with a comma, quote or bracket needs quotes of its own: 'key=\"a, b\"')"
     if match := re.search(r"Key '[^']+' is not in struct key (\S+)", text):
         return f"{match.group(1)}: not there yet; a new entry takes a plus, +{match.group(1)}=..."
     match = re.search(r"Key '([^']+)' (?:is )?not in '([^']+)'", text)

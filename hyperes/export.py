@@ -56,6 +56,10 @@ def export(run: Run, folder: Path) -> None:
     live.set(candidate)
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
+    try:
+        partial.mkdir(parents=True)
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be written ({error.strerror}); choose another folder") from None
     with quiet():
         live.model.save_pretrained(partial)
         live.tokenizer.save_pretrained(partial)

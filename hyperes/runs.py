@@ -63,6 +63,7 @@ def open_run(path: Path, store: Path | None = None) -> Run:
     """
     path = path / "result.json" if path.is_dir() else path
     result = read_json(path)
-    if not isinstance(result, dict) or result.get("status") != "finished":
+    needed = {"config", "artifacts", "scores", "choice", "backbone"}  # what a torn or hand-made file may lack
+    if not isinstance(result, dict) or result.get("status") != "finished" or not needed <= result.keys():
         raise UserError(f"{path}: not the result.json of a finished run")
     return Run(path, result, store or Path(result["config"]["store"]).expanduser())

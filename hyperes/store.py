@@ -4,7 +4,8 @@ A stage's work is named by its ``Recipe``. The store builds each recipe once, un
 a killed build resumes in, and publishes it whole::
 
     ROOT/store.json                       the store's format
-    ROOT/STAGE/KEY/recipe.json            a published artifact, beside its files (KEY: the key's first 24 digits)
+    ROOT/STAGE/KEY/recipe.json            a published artifact, beside its files (KEY: the key's first 24 digits);
+                                          it records their sizes
     ROOT/STAGE/KEY.work/                  an artifact in the making
     ROOT/STAGE/KEY/workspace.json         a workspace: growing, never published
     ROOT/fitness/CONTEXT/KE/KEY.json      one remembered value
@@ -90,11 +91,12 @@ class Store:
         return folder.with_name(f"{folder.name}.work")
 
     def find(self, recipe: Recipe) -> Artifact | None:
-        """The published artifact, or None. Raises UserError when its recipe.json is damaged."""
+        """The published artifact, or None. Raises UserError when its recipe.json or the size of a file is damaged."""
         folder = self.folder(recipe)
         if not (folder / RECIPE).exists():
             return None
         _verify(folder / RECIPE, recipe)
+        _verify_files(folder)
         return Artifact(recipe, folder)
 
     def build(self, recipe: Recipe, builder: Callable[[Path], None], on_wait: OnWait | None = None) -> Artifact:
@@ -120,6 +122,7 @@ class Store:
             remove_torn(work)
             if (work / RECIPE).exists():  # killed just before the rename: all is done
                 _verify(work / RECIPE, recipe)
+                _verify_files(work)
             else:
                 _build(recipe, builder, work, resumed)
             os.replace(work, folder)
@@ -196,9 +199,8 @@ class Store:
         except Exception as error:
             if not says_full(error) and not self._is_full():
                 raise
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise UserError(
-                f"the disk that holds {self.root} is full: {reason}; "
+                f"the disk that holds {self.root} is full; "
                 "nothing was lost, free some space and run the same command again"
             ) from error
 
@@ -224,13 +226,35 @@ def _build(recipe: Recipe, builder: Callable[[Path], None], work: Path, resumed:
     created = datetime.now(timezone.utc).isoformat(timespec="seconds")
     record = {"key": recipe.key, "recipe": recipe.content, "created": created, "host": platform.node()}
     # seconds are the last attempt's; ``resumed`` says whether there were earlier ones
-    write_json(work / RECIPE, {**record, "seconds": seconds, "resumed": resumed, **provenance()})
+    sizes = {"files": _sizes(work)}
+    write_json(work / RECIPE, {**record, "seconds": seconds, "resumed": resumed, **provenance(), **sizes})
     sync_directory(work)
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    """{path below the folder: bytes} of an artifact's files."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.stat().st_size for path in files}
+
+
+def _verify_files(folder: Path) -> None:
+    """Raise UserError unless every file has the size it was published with: one cut short may still read well."""
+    found = _sizes(folder)
+    for name, size in read_json(folder / RECIPE).get("files", {}).items():  # (older artifacts do not tell)
+        if found.get(name) != size:
+            now = f"{found[name]} bytes long" if name in found else "missing"
+            raise UserError(
+                f"{folder / name}: damaged, it is {now} and was published with {size} bytes; {_remake(folder)}"
+            )
+
+
+def _remake(folder: Path) -> str:
+    return f"delete the folder {folder} and run the same command again"
 
 
 def _verify(path: Path, recipe: Recipe) -> None:
     """Raise UserError unless the file records this very recipe."""
-    advice = f"delete the folder {path.parent} and run the same command again"
+    advice = _remake(path.parent)
     try:
         record = read_json(path)
         sound = record["key"] == recipe.key == digest(record["recipe"])
@@ -243,7 +267,10 @@ def _verify(path: Path, recipe: Recipe) -> None:
 
 
 def _check_format(path: Path) -> None:
-    record = read_json(path)
+    try:
+        record = read_json(path)
+    except UserError:
+        record = None
     found = record.get("format") if isinstance(record, dict) else None
     if type(found) is not int or found < 1:
         raise UserError(f'{path}: damaged, it should read {{"format": {FORMAT}}}; mend it or choose another folder')

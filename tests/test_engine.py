@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+import shutil
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from hyperes import counter
 from hyperes.backbone import load_model, load_tokenizer, render
 from hyperes.bundled import wordproblems
 from hyperes.engines.hf import Completion, Decoding, KeyedSampling, Request, complete
+from hyperes.errors import UserError
 
 
 @pytest.fixture(scope="module")
@@ -78,3 +83,21 @@ def test_any_text_survives_the_embedded_tokenizer(live: tuple[Any, Any]) -> None
         assert tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]) == text
     pieces = tokenizer.tokenize("1234")
     assert pieces == ["1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [("missing", "the weights lack {name}; get"), ("nan", "the weight {name} holds NaN or infinity")],
+)
+def test_a_model_whose_weights_are_damaged_is_refused(backbone: Any, tmp_path: Path, damage: str, message: str) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(backbone.folder, folder)
+    name = "model.layers.0.mlp.down_proj.weight"
+    weights = load_file(folder / "model.safetensors")
+    removed = weights.pop(name)
+    if damage == "nan":
+        removed[3, 5] = torch.nan
+        weights[name] = removed
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(UserError, match=f"{folder}: " + message.format(name=name)):
+        load_model(dataclasses.replace(backbone, folder=str(folder)))

@@ -356,7 +356,7 @@ def test_a_full_disk_is_reported_and_the_same_command_goes_on(small_disk: Path |
         with ballast.open("wb") as stream:
             stream.write(bytes(1 << 20))
 
-    with pytest.raises(UserError, match=r"disk that holds .* is full: .*nothing was lost, free some space") as caught:
+    with pytest.raises(UserError, match=r"disk that holds .* is full; nothing was lost, free some space") as caught:
         store.build(RECIPE, fill)
     assert str(store.root) in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -410,7 +410,7 @@ def test_a_newer_damaged_or_impossible_store_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"store\.json: written by a newer hyperes \(store format 2, .*upgrade"):
         Store(tmp_path / "newer")
     assert [path.name for path in (tmp_path / "newer").iterdir()] == ["store.json"]  # left untouched
-    for text in ("[]", '{"format": "1"}', "{}"):
+    for text in ("", "[]", '{"format": "1"}', "{}"):
         (tmp_path / "newer" / "store.json").write_text(text)
         with pytest.raises(UserError, match=r"store\.json: damaged"):
             Store(tmp_path / "newer")
@@ -434,6 +434,25 @@ def test_a_damaged_recipe_is_named_and_never_trusted(tmp_path: Path, damage: str
     path.write_text(damage)
     for use in (store.find, lambda recipe: store.build(recipe, forbidden)):
         with pytest.raises(UserError, match=r"recipe\.json.*delete the folder .*" + RECIPE.key[:24]):
+            use(RECIPE)
+
+
+@pytest.mark.parametrize("damage", ["short", "missing"])
+def test_a_damaged_file_is_named_and_never_trusted(tmp_path: Path, damage: str) -> None:
+    def lines(work: Path) -> None:
+        (work / "below").mkdir()
+        (work / "below" / "rows.jsonl").write_text('{"a": 1}\n{"a": 2}\n')
+
+    store = Store(tmp_path)
+    path = store.build(RECIPE, lines).path / "below" / "rows.jsonl"
+    assert store.find(RECIPE) is not None
+    path.write_text('{"a": 1}\n')  # a whole line less: it would read well
+    if damage == "missing":
+        path.unlink()
+    for use in (store.find, lambda recipe: store.build(recipe, forbidden)):
+        with pytest.raises(
+            UserError, match=r"below/rows\.jsonl: damaged.*18 bytes; delete the folder .*" + RECIPE.key[:24]
+        ):
             use(RECIPE)
 
 

@@ -7,6 +7,7 @@ import math
 import os
 import re
 import shutil
+import zipfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -260,10 +261,11 @@ def _metrics(step: int, logs: dict[str, Any]) -> dict[str, Any]:
 
 
 def _last_whole_checkpoint(run: Path) -> Path | None:
-    """The newest checkpoint that was finished; torn ones are removed."""
+    """The newest checkpoint that was finished; torn ones, and those with a damaged optimizer, are removed."""
     whole = []
     for folder in run.glob("checkpoint-*"):
-        if (folder / DONE).exists() and re.fullmatch(r"checkpoint-\d+", folder.name):
+        finished = (folder / DONE).exists() and re.fullmatch(r"checkpoint-\d+", folder.name)
+        if finished and zipfile.is_zipfile(folder / "optimizer.pt"):  # torch's format; a file cut short is none
             whole.append(folder)
         else:
             shutil.rmtree(folder)
