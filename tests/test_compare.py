@@ -33,6 +33,7 @@ def make(tmp_path: Path) -> Make:
             tests[model] = {"suite": key}
         config = {"seed": seed, "store": str(tmp_path / "store")}
         result = {"status": "finished", "name": name, "config": config, "artifacts": {"tests": tests}}
+        result |= {"scores": {}, "choice": None, "backbone": {}}
         write_json(folder / "result.json", result)
         return folder
 
@@ -82,6 +83,10 @@ def test_what_does_not_compare_is_refused(
     first, other = make("a", 0, merged="1101"), make("b", 0, numbers=1, merged="1101")
     assert run(monkeypatch, first, "--against", other) == 2
     assert "b-0-1/result.json: suite has other problems than in" in capsys.readouterr().err
+    half = tmp_path / "half.json"
+    half.write_text('{"status": "finished"}')
+    assert run(monkeypatch, first, "--against", half) == 2
+    assert "half.json: not the result.json of a finished run" in capsys.readouterr().err
     assert run(monkeypatch, first, other) == 2
     assert "must be one method's with different seeds" in capsys.readouterr().err
     assert run(monkeypatch, first, "--store", tmp_path / "elsewhere") == 2
