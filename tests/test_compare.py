@@ -32,8 +32,8 @@ def make(tmp_path: Path) -> Make:
             write_records(tmp_path / "store" / "evaluation" / key / RECORDS, rows)
             tests[model] = {"suite": key}
         config = {"seed": seed, "store": str(tmp_path / "store")}
-        result = {"status": "finished", "name": name, "config": config, "artifacts": {"tests": tests}}
-        result |= {"scores": {}, "choice": None, "backbone": {}}
+        made = {"config": config, "artifacts": {"tests": tests}, "scores": {}, "choice": None, "backbone": {}}
+        result = {"status": "finished", "name": name, **made}
         write_json(folder / "result.json", result)
         return folder
 
