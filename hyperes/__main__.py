@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import sys
 
@@ -15,11 +16,13 @@ from hyperes.job import job
 
 
 def main() -> int:
-    arguments = get_args_parser().parse_known_args()[0]
+    arguments, unknown = get_args_parser().parse_known_args()
     looking = arguments.cfg or arguments.help or arguments.hydra_help or arguments.info or arguments.shell_completion
     register()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # preemption ends as cleanly as Ctrl-C
     try:
+        if unknown and not looking:  # (Hydra refuses them itself; a sweep would run other jobs than were asked for)
+            raise UserError(f"not understood: {shlex.join(unknown)}; flags such as -m come before every key=value")
         if not looking:
             from hyperes import sweep
 

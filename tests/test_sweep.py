@@ -85,6 +85,14 @@ def test_a_mistake_in_any_job_is_one_line_before_any_work(overrides: list[str], 
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("words", [("seed=0,1", "-m", "test.limit=8"), ("-m", "seed=0,1", "--foo", "test.limit=8")])
+def test_no_word_of_the_command_is_dropped(tmp_path: Path, words: tuple[str, ...]) -> None:
+    done = cli(tmp_path, *words)
+    assert done.returncode == 2
+    assert "test.limit=8; flags such as -m come before every key=value" in done.stderr
+    assert not (tmp_path / "multirun").exists()
+
+
 def test_a_mistake_leaves_nothing_behind(tmp_path: Path) -> None:
     done = cli(tmp_path, "-m", "seed=0,-1")
     assert done.returncode == 2
