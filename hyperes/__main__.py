@@ -21,11 +21,11 @@ def main() -> int:
     register()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # preemption ends as cleanly as Ctrl-C
     try:
-        if unknown and not looking:  # (Hydra refuses them itself; a sweep would run other jobs than were asked for)
-            raise UserError(f"not understood: {shlex.join(unknown)}; flags such as -m come before every key=value")
         if not looking:
             from hyperes import sweep
 
+            if unknown:  # a sweep would run other jobs than were asked for
+                raise UserError(f"not understood: {shlex.join(unknown)}; flags such as -m come before every key=value")
             if planned := sweep.plan(arguments.overrides, arguments.config_dir, arguments.multirun):
                 return sweep.run(planned)
             precheck(arguments.overrides, arguments.config_dir)

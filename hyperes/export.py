@@ -52,14 +52,14 @@ def export(run: Run, folder: Path) -> None:
     if folder.exists():
         raise UserError(f"{folder}: is there already; choose another folder")
     bench, candidate = bench_of(run)
-    live = Live(bench)
-    live.set(candidate)
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
         partial.mkdir(parents=True)
     except OSError as error:
         raise UserError(f"{folder}: cannot be written ({error.strerror}); choose another folder") from None
+    live = Live(bench)
+    live.set(candidate)
     with quiet():
         live.model.save_pretrained(partial)
         live.tokenizer.save_pretrained(partial)

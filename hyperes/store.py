@@ -96,7 +96,6 @@ class Store:
         if not (folder / RECIPE).exists():
             return None
         _verify(folder / RECIPE, recipe)
-        _verify_files(folder)
         return Artifact(recipe, folder)
 
     def build(self, recipe: Recipe, builder: Callable[[Path], None], on_wait: OnWait | None = None) -> Artifact:
@@ -122,7 +121,6 @@ class Store:
             remove_torn(work)
             if (work / RECIPE).exists():  # killed just before the rename: all is done
                 _verify(work / RECIPE, recipe)
-                _verify_files(work)
             else:
                 _build(recipe, builder, work, resumed)
             os.replace(work, folder)
@@ -226,44 +224,33 @@ def _build(recipe: Recipe, builder: Callable[[Path], None], work: Path, resumed:
     created = datetime.now(timezone.utc).isoformat(timespec="seconds")
     record = {"key": recipe.key, "recipe": recipe.content, "created": created, "host": platform.node()}
     # seconds are the last attempt's; ``resumed`` says whether there were earlier ones
-    sizes = {"files": _sizes(work)}
-    write_json(work / RECIPE, {**record, "seconds": seconds, "resumed": resumed, **provenance(), **sizes})
+    files = sorted(path for path in work.rglob("*") if path.is_file())
+    sizes = {path.relative_to(work).as_posix(): path.stat().st_size for path in files}
+    write_json(work / RECIPE, {**record, "seconds": seconds, "resumed": resumed, **provenance(), "files": sizes})
     sync_directory(work)
 
 
-def _sizes(folder: Path) -> dict[str, int]:
-    """{path below the folder: bytes} of an artifact's files."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): path.stat().st_size for path in files}
-
-
-def _verify_files(folder: Path) -> None:
-    """Raise UserError unless every file has the size it was published with: one cut short may still read well."""
-    found = _sizes(folder)
-    for name, size in read_json(folder / RECIPE).get("files", {}).items():  # (older artifacts do not tell)
-        if found.get(name) != size:
-            now = f"{found[name]} bytes long" if name in found else "missing"
-            raise UserError(
-                f"{folder / name}: damaged, it is {now} and was published with {size} bytes; {_remake(folder)}"
-            )
-
-
-def _remake(folder: Path) -> str:
-    return f"delete the folder {folder} and run the same command again"
-
-
 def _verify(path: Path, recipe: Recipe) -> None:
-    """Raise UserError unless the file records this very recipe."""
-    advice = _remake(path.parent)
+    """Raise UserError unless the file records this very recipe, and the files beside it have the sizes it tells.
+
+    A file that was cut short may still read well.
+    """
+    advice = f"delete the folder {path.parent} and run the same command again"
     try:
         record = read_json(path)
         sound = record["key"] == recipe.key == digest(record["recipe"])
+        sizes = dict(record.get("files", {}))  # a workspace, and an artifact of an earlier hyperes, tells none
     except UserError as error:
         raise UserError(f"{error}; {advice}") from None
     except (KeyError, TypeError, ValueError):
         sound = False
     if not sound:
         raise UserError(f"{path}: damaged, it does not record {recipe.stage} {recipe.key[:SHORT]}; {advice}")
+    for file, size in ((path.parent / name, size) for name, size in sizes.items()):
+        now = file.stat().st_size if file.is_file() else None
+        if now != size:
+            state = "missing" if now is None else f"{now} bytes long"
+            raise UserError(f"{file}: damaged, it is {state} and was published with {size} bytes; {advice}")
 
 
 def _check_format(path: Path) -> None:

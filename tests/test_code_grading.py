@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import DATA, ROOT
 
 from hyperes.errors import UserError
 from hyperes.sandbox import PLACEHOLDER, extract_code, grade_code, grade_code_many, require_permission
@@ -26,11 +26,9 @@ CONTINUED = f"{HEADER}{PLACEHOLDER}\n\ndef check(candidate):\n    assert candida
 
 
 def data_file(name: str) -> Path:
-    folders = [Path(os.environ.get("HYPERES_DATA", "/work/shared/data")), ROOT.parent / "shared" / "data"]
-    for folder in folders:
-        if (folder / name).is_file():
-            return folder / name
-    pytest.skip(f"{name} is in none of {', '.join(map(str, folders))}; set HYPERES_DATA")
+    if not (DATA / name).is_file():
+        pytest.skip(f"no {name} in {DATA}: set HYPERES_DATA")
+    return DATA / name
 
 
 def humaneval() -> list[tuple[str, str]]:

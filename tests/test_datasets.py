@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import DATA
+from conftest import DATA, needs_data
 from test_config import choices, composed
 
 from hyperes import problems
@@ -21,8 +21,6 @@ from hyperes.datasets.competition import last_box
 from hyperes.errors import UserError
 from hyperes.problems import Problem
 from hyperes.sandbox import PLACEHOLDER
-
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"no benchmark files at {DATA}: set HYPERES_DATA")
 
 CHAIN = "<<4-2=2>> <<2*6=12>> #### 12"
 FIELDS: dict[str, dict[str, Any]] = {  # one row of every hub data set

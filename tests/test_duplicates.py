@@ -7,13 +7,11 @@ import re
 import time
 
 import pytest
-from conftest import DATA
+from conftest import DATA, needs_data
 
 from hyperes import problems
 from hyperes.config import SourceConfig
 from hyperes.duplicates import Known
-
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"no benchmark files at {DATA}: set HYPERES_DATA")
 
 QUESTION = (
     "Janet's ducks lay 16 eggs per day. She eats three for breakfast every morning and bakes muffins for her friends "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -11,6 +10,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from conftest import DATA, needs_data
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -378,10 +378,6 @@ def test_import_is_light() -> None:
     seconds, *heavy = output.split()
     assert heavy == []
     assert float(seconds) < 0.1
-
-
-DATA = Path(os.environ.get("HYPERES_DATA", Path(__file__).parents[2] / "shared" / "data"))
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"no benchmark files at {DATA}: set HYPERES_DATA")
 
 
 @needs_data

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from conftest import DATA, needs_data
 
 from hyperes.grading import grade, grade_many
 from hyperes.grading.numeric import plain_number
@@ -204,10 +205,6 @@ def running(process: int) -> bool:
         return False
     status = Path(f"/proc/{process}/stat")  # an orphan that ended may stay a zombie where no init reaps it
     return not status.exists() or status.read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
-
-
-DATA = Path(os.environ.get("HYPERES_DATA", Path(__file__).parents[2] / "shared" / "data"))
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"no benchmark files at {DATA}: set HYPERES_DATA")
 
 
 def math500() -> list[str]:

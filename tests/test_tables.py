@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import ROOT, composed
+from conftest import DATA, composed
 from test_config import choices
 
 from hyperes import status
@@ -387,9 +387,9 @@ def test_a_store_that_is_elsewhere(make: Make, capsys: Any, monkeypatch: Any, tm
 
 def test_published_cells_are_the_papers() -> None:
     """Against the list of what survives of the paper's tables, where it is at hand."""
-    source = next((p for p in (ROOT.parent / "shared", Path("/work/shared")) if (p / "paper").is_dir()), None)
-    if source is None:
-        pytest.skip("shared/paper/published.csv is not beside this checkout")
+    source = DATA.parent
+    if not (source / "paper").is_dir():
+        pytest.skip(f"no paper/published.csv in {source}: set HYPERES_DATA to its data/")
     ours = {"no_cmaes": "ablation_no_cmaes", "no_grouping": "ablation_no_grouping", "hyper_es_4_steps": "four_steps"}
     with (source / "paper" / "published.csv").open() as stream:
         theirs = {
